@@ -1,8 +1,10 @@
 """Merger of the small segments of a log: a lander lets new readers open one file instead of thousands.
 
-A run of consecutive segments becomes one file (segments.py) as soon as it has enough rows or files, and the segments
-are deleted after a grace period, in which tasks that were planned before read them. A merged file with few rows is
-merged once more, with its successors. So each row is merged twice at most.
+A run of consecutive segments becomes one file (segments.py) as soon as it has enough rows or files, or has waited long,
+and the segments are deleted after a grace period, in which tasks that were planned before read them. A merged file with
+few rows is merged again: with its successors as soon as they have enough rows together, and with its predecessors that
+have no more rows than it. So a row is merged again only into a file of at least twice the rows, or into one of enough
+rows, which is not merged any more.
 
 Publishing the merged file is the only step that changes what readers see: before it, its segments count; after it, they
 are covered. A crash therefore loses and doubles nothing, and the next lander deletes covered files that are left.
@@ -35,6 +37,9 @@ LEAST_SEGMENTS, LEAST_MERGED = 10, 2
 RUN_OCTETS = 8 << 20
 #: Octets of messages in memory at which a run ends: what compresses well is larger in memory than its files tell.
 RUN_MEMORY = 64 << 20
+#: Seconds after which segments are merged although they have few rows. An address with little traffic would keep up to
+#: RUN_FILES of them otherwise.
+WAIT = 600.0
 #: Seconds from the publication of a merged file to the deletion of its segments: tasks that were planned with the
 #: segments begin in that time, and complete listings take less.
 GRACE = 60.0
@@ -61,19 +66,24 @@ class _Queue:
             self.rows -= segment.rows
             self.octets -= segment.octets
 
-    def run(self, rows: int, spared: int) -> list[Segment]:
+    def run(self, rows: int, spared: int, overdue: bool = False) -> list[Segment]:
         """Return the first run that is due; empty if none is. Files that belong to no run are removed before it.
 
-        rows: sum at which a run is due. spared: number of files at the end that no run may have. A gap in the numbers
-        ends a run. A landing time before that of the predecessor ends it as well, so that no segment of a file landed
-        after its last one.
+        rows: sum at which a run is due. spared: number of files at the end that no run may have. overdue: a run is due
+        whatever it has. A gap in the numbers ends a run. A landing time before that of the predecessor ends it as well,
+        so that no segment of a file landed after its last one.
         """
-        while self.rows >= rows or self.octets >= RUN_OCTETS or len(self.files) >= RUN_FILES:
+        while (
+            self.rows >= rows
+            or self.octets >= RUN_OCTETS
+            or len(self.files) >= RUN_FILES
+            or (overdue and len(self.files) - spared >= self.least_files)
+        ):
             found: list[Segment] = []
             run_rows = run_octets = 0
-            due = False
+            due = overdue
             for each in islice(self.files, max(len(self.files) - spared, 0)):
-                if found and (each.number != found[-1].end or each.landed < found[-1].landed):
+                if found and not follows(found[-1], each):
                     due = True
                     break
                 found.append(each)
@@ -89,12 +99,28 @@ class _Queue:
             self.drop(1)
         return []
 
+    def tail(self) -> list[Segment]:
+        """Return the longest run at the end of which no file has more rows than its successors together."""
+        found: list[Segment] = []
+        rows = 0
+        for each in reversed(self.files):
+            if found and (each.rows > rows or not follows(each, found[-1])):
+                break
+            found.append(each)
+            rows += each.rows
+        return found[::-1]
+
+
+def follows(before: Segment, after: Segment) -> bool:
+    """Return True if both may be in one file, next to each other."""
+    return after.number == before.end and after.landed >= before.landed
+
 
 class LogMerger:
     """Merger of one log."""
 
     def __init__(self, landing: Landing, key: str, identity: str, rows: int, grace: float | None = None) -> None:
-        """key, identity: of the log. rows: least rows of a merged file. grace: None for GRACE."""
+        """key, identity: of the log. rows: from so many on, a merged file stays as it is. grace: None for GRACE."""
         self.landing = landing
         self.key = key
         self.identity = identity
@@ -105,6 +131,7 @@ class LogMerger:
         self._added: deque[Segment] = deque()  # segments that `work` has not seen
         self._condemned: deque[tuple[float, list[Segment]]] = deque()  # time of deletion (monotonic), and files
         self._landed, self._merged = _Queue(LEAST_SEGMENTS), _Queue(LEAST_MERGED)
+        self._since = time.monotonic()  # since when the segments wait that were landed first
         self._end: int | None = None  # number after the last segment in the queues; None: the log was not listed
 
     def _list(self) -> None:
@@ -141,12 +168,19 @@ class LogMerger:
                 self._landed.append(segment)
                 self._end = segment.end
         self._delete_condemned()
-        for queue, spared in ((self._merged, 0), (self._landed, 1)):
-            run = queue.run(self.rows, spared)
-            if run and not self.stop.is_set():
-                self._merge(queue, run, say)
-                return not self.stop.is_set()
-        return False
+        if self.stop.is_set():
+            return False
+        if run := self._merged.run(self.rows, 0):
+            self._merge(self._merged, run, say)
+        elif run := self._landed.run(self.rows, 1, time.monotonic() - self._since >= WAIT):
+            self._merge(self._landed, run, say)
+        elif len(run := self._merged.tail()) >= LEAST_MERGED:
+            self._merge_tail(run, say)
+        else:
+            if len(self._landed.files) <= 1:  # the last one is not merged
+                self._since = time.monotonic()
+            return False
+        return not self.stop.is_set()
 
     def _delete_condemned(self) -> None:
         while self._condemned and self._condemned[0][0] <= time.monotonic() and not self.stop.is_set():
@@ -154,24 +188,46 @@ class LogMerger:
             self._condemned.popleft()
 
     def _merge(self, queue: _Queue, run: list[Segment], say: Callable[[str], None]) -> None:
+        """Merge a run at the beginning of a queue."""
+        made = self._merged_file(queue, run, say)
+        if made is None:
+            return
+        queue.drop(sum(each.end <= made.end for each in run))
+        if queue is self._landed:
+            self._since = time.monotonic()
+            if made.rows < self.rows:
+                self._merged.append(made)
+
+    def _merge_tail(self, run: list[Segment], say: Callable[[str], None]) -> None:
+        """Merge a run at the end of the queue of merged files."""
+        kept = list(self._merged.files)[: -len(run)]
+        made = self._merged_file(self._merged, run, say)
+        if made is None:
+            return
+        rest = [each for each in run if each.end > made.end]
+        self._merged = _Queue(LEAST_MERGED)
+        for each in (*kept, made, *rest):
+            self._merged.append(each)
+
+    def _merged_file(self, queue: _Queue, run: list[Segment], say: Callable[[str], None]) -> Segment | None:
+        """Merge a run of a queue, as much of it as memory allows. None: the queue has what may still be merged."""
+        before = queue.files.index(run[0])
         try:
             made = merge(self.landing, run, self.identity, queue.least_files, self.stop.is_set)
         except _UnreadableError as error:
             if str(error):
                 say(f"{error}; it is not merged")
-            queue.drop(run.index(error.segment) + 1)
-            return
+            queue.drop(before + run.index(error.segment) + 1)
+            return None
         if made is None:
             if not self.stop.is_set():  # too few segments have so many octets
-                queue.drop(max(queue.least_files - 1, 1))
-            return
+                queue.drop(before + max(queue.least_files - 1, 1))
+            return None
         done = [each for each in run if each.end <= made.end]
-        queue.drop(len(done))
         self.segments += sum(each.span for each in done if each.file is None)
         self.files += 1 - sum(each.file is not None for each in done)
         self._condemned.append((time.monotonic() + self.grace, done))
-        if made.rows < self.rows and queue is self._landed:
-            self._merged.append(made)
+        return made
 
 
 class _UnreadableError(Exception):

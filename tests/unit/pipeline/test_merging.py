@@ -166,6 +166,75 @@ def test_row_is_merged_twice_at_most(log: MergedLog, monkeypatch: pytest.MonkeyP
     assert log.rows() == before
 
 
+def test_segments_that_waited_are_merged_whatever_their_rows(log: MergedLog, monkeypatch: pytest.MonkeyPatch):
+    log.merger = log.new_merger(rows=1000)
+    log.land(6)
+    before = log.rows()
+    log.merge()
+    assert log.files() == ([], list(range(6)))
+    monkeypatch.setattr(merging, "WAIT", 0.0)
+    log.merge()
+    assert log.files() == ([(0, 4)], [5])
+    assert log.rows() == before
+
+
+def test_wait_begins_with_the_second_segment_after_a_merge(log: MergedLog, monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+    monkeypatch.setattr("sluice.pipeline.merging.time.monotonic", lambda: now[0])
+    log.merger = log.new_merger(rows=1000)
+    for end in (5, 10):
+        now[0] += 10 * merging.WAIT  # only the last segment waits
+        log.merge()
+        log.land(5)
+        log.merge()
+        assert log.files()[1] == list(range(max(end - 6, 0), end))
+        now[0] += merging.WAIT
+        log.merge()
+        assert log.files()[1] == [end - 1]
+
+
+def test_log_with_little_traffic_has_few_files_and_writes_rows_seldom(
+    log: MergedLog, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(merging, "WAIT", 0.0)
+    log.merger = log.new_merger(rows=10_000)
+    written = [0]
+
+    def counted(*arguments: Any) -> Segment | None:
+        made = merge(*arguments)
+        written[0] += made.rows if made is not None else 0
+        return made
+
+    monkeypatch.setattr(merging, "merge", counted)
+    log.land(1, 1)
+    for _ in range(64):  # each makes a merged file of four rows
+        log.land(4, 1)
+        log.merge()
+    assert log.files() == ([(0, 255)], [256])
+    assert written[0] <= 256 * (1 + 6), "each merge of merged files at least doubles one"
+    log.land(4, 1)
+    log.merge()
+    assert log.files() == ([(0, 255), (256, 259)], [260])
+    assert len(log.rows()) == 261
+
+
+def test_damaged_file_ends_the_merge_of_merged_files(log: MergedLog, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(merging, "WAIT", 0.0)
+    log.merger = log.new_merger(rows=1000)
+    log.land(5)
+    log.merge()
+    assert log.files()[0] == [(0, 3)]
+    (path,) = (log.root / KEY / MERGED).iterdir()
+    path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    for end in (7, 11, 15):
+        log.land(4)
+        log.merge()
+        assert log.files()[0][0] == (0, 3)
+        assert log.files()[0][-1][1] == end
+    assert log.files()[0] == [(0, 3), (4, 11), (12, 15)]
+    assert len([text for text in log.said if "is not merged" in text]) == 1
+
+
 def test_large_segments_stay(log: MergedLog):
     for rows in (3, 30, 3, 3, 3, 3, 3, 3, 3, 30, 30, 3):
         log.land(1, rows)
