@@ -180,7 +180,7 @@ class RouterCore(Core):
             attachments = Attachments(
                 router, table, journal, AnnouncedAddresses(table, self.settings),
                 RouterLinks(self.initiated_links, self.in_process), self.link_routes, self.waker,
-                UplinkAbsence(router.uplink_absence_seconds, table, journal, self.waker, log),
+                UplinkAbsence(router.router_absence_seconds, table, journal, self.waker, log),
             )  # fmt: skip
             self.uplink = Uplink(router, attachments, journal, log)
             self.peers = EdgePeers(

@@ -136,7 +136,7 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         sasl_config_name=entity.text("saslConfigName"),
         ready_without_uplink=entity.flag("readyWithoutUplink"),
         all_uplinks=entity.text("uplinks") == "all",
-        uplink_absence_seconds=entity.number("uplinkAbsenceSeconds"),
+        router_absence_seconds=entity.number("routerAbsenceSeconds"),
     )
 
 

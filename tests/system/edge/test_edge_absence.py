@@ -1,4 +1,4 @@
-"""Messages that wait at an edge router for another uplink (uplinkAbsenceSeconds), with scripted interior routers."""
+"""Messages that wait at an edge router for another uplink (routerAbsenceSeconds), with scripted interior routers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AwaitedUplinks:
             ("connector", {"name": f"up{at}", "host": "127.0.0.1", "port": broker.port, "role": "edge"})
             for at, broker in enumerate(self.brokers)
         ]
-        router = ("router", {"mode": "edge", "id": "E", "uplinkAbsenceSeconds": seconds})
+        router = ("router", {"mode": "edge", "id": "E", "routerAbsenceSeconds": seconds})
         self.router: RouterProcess = start([router, listener(), *connectors], workers)
         self.interior = self.connect(0)
         self.client = AmqpPeer.opened(self.router.port)

@@ -158,7 +158,7 @@ def test_rolling_restart_under_load_loses_no_message(start: Start, workers: int)
         name: start(sections(name, at[name], [at[other]["net"] for other in names if other < name]), workers)
         for name in names
     }
-    below = start(edge("E", *routers.values(), uplinkAbsenceSeconds=60), workers)
+    below = start(edge("E", *routers.values(), routerAbsenceSeconds=60), workers)
     for name in names:
         RouterView(routers[name]).wait_nodes(**dict.fromkeys([other for other in names if other != name], 1))
 

@@ -195,7 +195,7 @@ def test_attributes_in_reporting_order():
         ("configurationEntity", "inFile"),
         ("router", "readyWithoutUplink"),
         ("router", "uplinks"),
-        ("router", "uplinkAbsenceSeconds"),
+        ("router", "routerAbsenceSeconds"),
         ("router", "maxBufferedMegabytes"),
         ("router", "shutdownGraceSeconds"),
         ("router", "shutdownConnectionsPerSecond"),

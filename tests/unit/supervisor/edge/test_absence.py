@@ -19,7 +19,7 @@ class AwaitingEdge(EdgeRouter):
     """Edge router whose client sends to an address with destinations beyond the first of two uplinks."""
 
     def __init__(self) -> None:
-        super().__init__(connector("up"), connector("other"), uplinks=f"one\n    uplinkAbsenceSeconds: {SECONDS}")
+        super().__init__(connector("up"), connector("other"), uplinks=f"one\n    routerAbsenceSeconds: {SECONDS}")
         self.timers = ManualTimers()
         waker: Any = self.timers
         self.core.waker.connect(waker, lambda: None)
