@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from sluice.router.addressing.settings import NETWORK
 from sluice.router.control.ops import AddressAttributes, AddressOp, ConsumerOp, RemoteOp
 
@@ -25,59 +27,34 @@ class ConsumerEdge(NamedTuple):
 NOT_ON_EDGE: Final = ConsumerEdge()  # for consumers that are on no edge connection
 
 
-class AddressRecord:
+class AddressRecord(Struct, eq=False):
     """Address with its treatment, consumers and producers. Owner: the table."""
 
-    __slots__ = (
-        "consumers",
-        "edge_producers",
-        "edges",
-        "epoch",
-        "exchange",
-        "fallback",
-        "fixed",
-        "hint",
-        "holders",
-        "id",
-        "inproc",
-        "key",
-        "overflow",
-        "primary",
-        "priority",
-        "producers",
-        "rejects",
-        "remotes",
-        "scope",
-        "suspended",
-        "taps",
-        "treatment",
-        "users_epoch",
-    )
+    id: int  # number of the counter slot
+    key: str
+    treatment: str
+    priority: int | None
+    overflow: str
+    inproc: bool = False
+    rejects: bool = False  # True: messages to this in-process address are rejected (a test endpoint of option -T)
+    scope: str = NETWORK  # scope of the address, at an edge router
+    fixed: bool = False  # True: address settings do not apply
+    hint: str | None = None  # treatment that another router announced; a matching setting overrides it
+    exchange: int | None = None
+    taps: tuple[int, ...] = ()  # numbers of the taps that copy its messages
+    fallback: "AddressRecord | None" = None  # of a primary instance: its fallback instance
+    primary: "AddressRecord | None" = None  # of a fallback instance: its primary instance
+    consumers: dict[int, int] | None = None  # link capacity by consumer number, in order of arrival
+    edges: dict[int, ConsumerEdge] | None = None  # edge connection by consumer number; absent: on none
+    suspended: int | None = None  # number of the consumer whose peer is lost and awaited; the only consumer
+    remotes: dict[int, int] | None = None  # counter slot by index of each router with destinations
+    producers: int = 0  # number of producer links
+    edge_producers: int = 0  # number of producer links on edge connections; `producers` includes them
+    holders: int = 0  # number of configuration objects and in-process users that keep the record
+    epoch: int = 0  # epoch that announced the present state of the record
+    users_epoch: int = 0  # epoch that announced the last change of consumers, local or remote
 
-    def __init__(self, number: int, record_key: str, treatment: str, priority: int | None, overflow: str) -> None:
-        self.id = number  # number of the counter slot
-        self.key = record_key
-        self.treatment = treatment
-        self.priority = priority
-        self.overflow = overflow
-        self.inproc = False
-        self.rejects = False  # True: messages to this in-process address are rejected (a test endpoint of option -T)
-        self.scope = NETWORK  # scope of the address, at an edge router
-        self.fixed = False  # True: address settings do not apply
-        self.hint: str | None = None  # treatment that another router announced; a matching setting overrides it
-        self.exchange: int | None = None
-        self.taps: tuple[int, ...] = ()  # numbers of the taps that copy its messages
-        self.fallback: AddressRecord | None = None  # of a primary instance: its fallback instance
-        self.primary: AddressRecord | None = None  # of a fallback instance: its primary instance
-        self.consumers: dict[int, int] | None = None  # link capacity by consumer number, in order of arrival
-        self.edges: dict[int, ConsumerEdge] | None = None  # edge connection by consumer number; absent: on none
-        self.suspended: int | None = None  # number of the consumer whose peer is lost and awaited; the only consumer
-        self.remotes: dict[int, int] | None = None  # counter slot by index of each router with destinations
-        self.producers = 0  # number of producer links
-        self.edge_producers = 0  # number of producer links on edge connections; `producers` includes them
-        self.holders = 0  # number of configuration objects and in-process users that keep the record
-        self.epoch = 0  # epoch that announced the present state of the record
-        self.users_epoch = 0  # epoch that announced the last change of consumers, local or remote
+    __repr__ = object.__repr__  # the two instances of an address refer to each other
 
     def unused(self) -> bool:
         """True if no consumer, producer, holder or other router uses the address."""

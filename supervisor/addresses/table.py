@@ -45,13 +45,10 @@ class AddressTable(Subsystem):
         """Call `changed` whenever local or remote consumers or producers of a record were added or removed."""
         self._users_changed.append(changed)
 
-    def _user_changed(self, record: AddressRecord) -> None:
-        for changed in self._users_changed:
-            changed(record)
-
     def notify_scope_changed(self, record: AddressRecord) -> None:
         """Notify the watchers of users: other routers may have to announce or withdraw the address."""
-        self._user_changed(record)
+        for changed in self._users_changed:
+            changed(record)
 
     def local_changed(self, record: AddressRecord) -> None:
         """Notify the watchers of `local` that it may have changed for this record."""
@@ -177,7 +174,8 @@ class AddressTable(Subsystem):
         record.users_epoch = self._journal.append(ConsumerOp(record.id, worker, slot, generation, capacity, *way))
         if first:
             self.local_changed(record)
-        self._user_changed(record)
+        for changed in self._users_changed:
+            changed(record)
         return record.users_epoch
 
     def suspend_consumer(self, record: AddressRecord, worker: int, slot: int, generation: int) -> None:
@@ -203,7 +201,8 @@ class AddressTable(Subsystem):
             record.consumers = None
             self._idle.append(record)
             self.local_changed(record)
-        self._user_changed(record)
+        for changed in self._users_changed:
+            changed(record)
 
     def add_remote(self, record: AddressRecord, index: int) -> None:
         """Add the router with number `index` to the routers with destinations. Raises TableFullError."""
@@ -212,7 +211,8 @@ class AddressTable(Subsystem):
             record.remotes = {}
         record.remotes[index] = counters
         record.users_epoch = self._journal.append(RemoteOp(record.id, index, counters))
-        self._user_changed(record)
+        for changed in self._users_changed:
+            changed(record)
 
     def remove_remote(self, record: AddressRecord, index: int) -> None:
         """Remove the router with number `index` from the routers with destinations. Raises KeyError if it had none."""
@@ -224,7 +224,8 @@ class AddressTable(Subsystem):
         if not remotes:
             record.remotes = None
             self._idle.append(record)
-        self._user_changed(record)
+        for changed in self._users_changed:
+            changed(record)
 
     @staticmethod
     def consumer_workers(record: AddressRecord) -> Iterator[int]:
@@ -235,7 +236,8 @@ class AddressTable(Subsystem):
         """Count a producer link. edge: it is on an edge connection."""
         record.producers += 1
         record.edge_producers += edge
-        self._user_changed(record)
+        for changed in self._users_changed:
+            changed(record)
 
     def remove_producer(self, record: AddressRecord, *, edge: bool = False) -> None:
         """Undo `add_producer`."""
@@ -243,7 +245,8 @@ class AddressTable(Subsystem):
         record.edge_producers -= edge
         if not record.producers:
             self._idle.append(record)
-        self._user_changed(record)
+        for changed in self._users_changed:
+            changed(record)
 
     def hold(self, record: AddressRecord) -> None:
         """Keep the record for a configuration object or an in-process user."""
@@ -260,19 +263,25 @@ class AddressTable(Subsystem):
         if self._idle:
             idle, self._idle = self._idle, []
             for record in idle:
-                self._remove_if_unused(record)
+                if record.consumers or record.producers or record.holders or record.remotes:
+                    continue
+                if record.primary is not None or record.fallback is not None:
+                    self._remove_pair_if_unused(record)
+                elif self.records.get(record.key) is record:
+                    self._remove(record)
 
-    def _remove_if_unused(self, record: AddressRecord) -> None:
-        """Remove a record, with its primary or fallback instance, if both are unused."""
-        if not record.unused():
-            return
+    def _remove(self, record: AddressRecord) -> None:
+        del self.records[record.key]
+        self._journal.append(AddressGone(record.id))
+        self._slots.release(record.id)
+
+    def _remove_pair_if_unused(self, record: AddressRecord) -> None:
+        """Remove a record with its primary or fallback instance, if both are unused."""
         pair = [member for member in (record.primary, record, record.fallback) if member is not None]
         if self.records.get(record.key) is not record or not all(member.unused() for member in pair):
             return
         for member in pair:
-            del self.records[member.key]
-            self._journal.append(AddressGone(member.id))
-            self._slots.release(member.id)
+            self._remove(member)
 
     def snapshot_ops(self) -> Iterator[AddressOp]:
         """Yield the ops of all records. Fallback instances come first, because primary instances refer to them."""

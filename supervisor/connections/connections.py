@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from msgspec import Struct, field
+
 from sluice.router.config.entities import EndpointConfig
 from sluice.router.config.roles import BETWEEN_ROUTERS
 from sluice.router.control.handover import InitiateData
@@ -40,117 +42,75 @@ class Initiator(Protocol):
         """Handle the end of the connection. text: reason, as in the log."""
 
 
-class RegisteredLink:
-    """Record of a link. Owner: its connection."""
+class RegisteredLink(Struct, eq=False):
+    """Record of a link. Owner: its connection.
 
-    __slots__ = (
-        "closed", "connection", "consumer", "error", "generation", "identity", "kind", "name", "number", "other",
-        "owner", "priority", "record", "resumes", "routed_to", "slot", "suspended", "up", "waits", "worker",
-    )  # fmt: skip
+    A `Struct`, as the other records of each client: it sets fields to their defaults in compiled code.
+    """
 
-    def __init__(
-        self,
-        identity: int,
-        name: str,
-        consumer: bool,
-        slot: int,
-        generation: int,
-        connection: "RegisteredConnection",
-        worker: int,
-    ) -> None:
-        self.identity = identity  # number shown to users, unique in the router
-        self.connection = connection
-        self.worker = worker  # index of the worker
-        self.number = 0  # number by which the worker knows the link
-        self.name = name
-        self.consumer = consumer  # True: outgoing link to a consumer; False: incoming link of a producer
-        self.slot = slot  # slot in shared memory, valid with `generation`
-        self.generation = generation
-        self.record: AddressRecord | None = None  # address; None: anonymous link, or not attached
-        # True: consumer that gets nothing, because another router serves its edge router, or its connection drains
-        self.waits = False
-        self.other: int | None = None  # identity of the other link of a routed link
-        self.routed_to: str | None = None  # address of a routed link
-        self.kind = ENDPOINT  # kind of link as in management
-        self.priority = PRIORITY
-        self.owner: str | None = None  # address key shown by management for a link without record
-        self.up = False  # True: the attach has been answered
-        self.closed = False  # True: a pending answer must not be sent
-        self.suspended = False  # True: its end leaves the consumer in the table (SuspendedConsumer)
-        self.resumes: Resume | None = None  # order that lets it take over a suspended link before it is answered
-        self.error: ErrorText | None = None  # error with which a container has ended a link of the router
+    identity: int  # number shown to users, unique in the router
+    name: str
+    consumer: bool  # True: outgoing link to a consumer; False: incoming link of a producer
+    slot: int  # slot in shared memory, valid with `generation`
+    generation: int
+    connection: "RegisteredConnection"
+    worker: int  # index of the worker
+    number: int = 0  # number by which the worker knows the link
+    record: AddressRecord | None = None  # address; None: anonymous link, or not attached
+    # True: consumer that gets nothing, because another router serves its edge router, or its connection drains
+    waits: bool = False
+    other: int | None = None  # identity of the other link of a routed link
+    routed_to: str | None = None  # address of a routed link
+    kind: str = ENDPOINT  # kind of link as in management
+    priority: int = PRIORITY
+    owner: str | None = None  # address key shown by management for a link without record
+    up: bool = False  # True: the attach has been answered
+    closed: bool = False  # True: a pending answer must not be sent
+    suspended: bool = False  # True: its end leaves the consumer in the table (SuspendedConsumer)
+    resumes: Resume | None = None  # order that lets it take over a suspended link before it is answered
+    error: ErrorText | None = None  # error with which a container has ended a link of the router
+
+    __repr__ = object.__repr__  # a link and its connection refer to each other
 
 
-class RegisteredConnection:
+class RegisteredConnection(Struct, eq=False):
     """Record of a connection: accepted, or with an initiator opened by the router. Owner: the worker that has it."""
 
-    __slots__ = (
-        "closing",
-        "container",
-        "end_reason",
-        "epoch",
-        "groups",
-        "hostname",
-        "initiate",
-        "initiator",
-        "last_delivery",
-        "links",
-        "local",
-        "mechanism",
-        "number",
-        "opened",
-        "opened_at",
-        "origin",
-        "page",
-        "peer",
-        "permissions",
-        "profile",
-        "properties",
-        "read_before",
-        "sessions_at_end",
-        "tenant",
-        "tls",
-        "trace",
-        "user",
-        "way",
-        "worker",
-    )
+    number: int
+    origin: EndpointConfig  # its listener or connector
+    local: str  # address of the listener, host:port
+    peer: str  # ip:port; if the router opened the connection host:port as configured
+    profile: str  # key of the profile of `origin`
+    initiator: Initiator | None = None
+    initiate: InitiateData | None = None  # data for the worker that opens it, see Handover
+    # octets that the supervisor read from the socket; cleared once a worker has reported the open
+    read_before: bytes = b""
+    worker: int | None = None  # index of the worker that has it
+    epoch: int = -1  # epoch that its worker had acknowledged when the connection was assigned to it
+    opened: bool = False
+    opened_at: float = 0.0  # time of the open, in seconds of the monotonic clock
+    closing: bool = False  # True: the supervisor has asked the worker to close it
+    page: bool = False  # True: its client has requested a page over HTTPS, so its end is not an error
+    # Frame log: True: on, False: off; None: on or off by the level of log module PROTOCOL.
+    trace: bool | None = None
+    mechanism: str | None = None  # SASL mechanism; None: no SASL
+    tls: TlsFacts | None = None
+    # Time of the last delivery of links that are gone (CLOCK_MONOTONIC, ns; 0: none). Present links: see slots.
+    last_delivery: int = 0
+    container: str | None = None  # container id of the peer
+    hostname: str | None = None  # hostname in the peer's open
+    tenant: str | None = None  # prefix of its mobile addresses, see tenants.py
+    user: str | None = None
+    groups: tuple[str, ...] = ()  # groups in the token of its user
+    # Allowed targets and sources by an authentication service; None: the service does not restrict them.
+    permissions: tuple[list[str], list[str]] | None = None
+    properties: dict[str, Any] | None = None
+    links: dict[int, RegisteredLink] = field(default_factory=dict)  # by the worker's number of the link
+    end_reason: str = ""  # why it has ended, as one line; set before other subsystems are notified of the end
+    sessions_at_end: int | None = None  # number of sessions at the end; None: the end is not reported yet
+    way: ConsumerEdge = NOT_ON_EDGE  # edge connection, once it is open; HERE: it is none
 
-    def __init__(self, number: int, origin: EndpointConfig, local: str, peer: str, profile: str) -> None:
-        """Create the record. profile: key of the profile of `origin`."""
-        self.number = number
-        self.profile = profile
-        self.origin = origin  # its listener or connector
-        self.local = local  # address of the listener, host:port
-        self.peer = peer  # ip:port; if the router opened the connection host:port as configured
-        self.initiator: Initiator | None = None
-        self.initiate: InitiateData | None = None  # data for the worker that opens it, see Handover
-        # octets that the supervisor read from the socket; cleared once a worker has reported the open
-        self.read_before = b""
-        self.worker: int | None = None  # index of the worker that has it
-        self.epoch = -1  # epoch that its worker had acknowledged when the connection was assigned to it
-        self.opened = False
-        self.opened_at = 0.0  # time of the open, in seconds of the monotonic clock
-        self.closing = False  # True: the supervisor has asked the worker to close it
-        self.page = False  # True: its client has requested a page over HTTPS, so its end is not an error
-        # Frame log: True: on, False: off; None: on or off by the level of log module PROTOCOL.
-        self.trace: bool | None = None
-        self.mechanism: str | None = None  # SASL mechanism; None: no SASL
-        self.tls: TlsFacts | None = None
-        # Time of the last delivery of links that are gone (CLOCK_MONOTONIC, ns; 0: none). Present links: see slots.
-        self.last_delivery = 0
-        self.container: str | None = None  # container id of the peer
-        self.hostname: str | None = None  # hostname in the peer's open
-        self.tenant: str | None = None  # prefix of its mobile addresses, see tenants.py
-        self.user: str | None = None
-        self.groups: tuple[str, ...] = ()  # groups in the token of its user
-        # Allowed targets and sources by an authentication service; None: the service does not restrict them.
-        self.permissions: tuple[list[str], list[str]] | None = None
-        self.properties: dict[str, Any] | None = None
-        self.links: dict[int, RegisteredLink] = {}  # by the worker's number of the link
-        self.end_reason = ""  # why it has ended, as one line; set before other subsystems are notified of the end
-        self.sessions_at_end: int | None = None  # number of sessions at the end; None: the end is not reported yet
-        self.way: ConsumerEdge = NOT_ON_EDGE  # edge connection, once it is open; HERE: it is none
+    __repr__ = object.__repr__  # the password in `initiate` is not to appear in logs
 
     @property
     def edge(self) -> int:

@@ -354,13 +354,17 @@ class Connections(Subsystem):
 
     def _forget(self, worker: WorkerProcess | None, connection: RegisteredConnection) -> None:
         """Remove a connection with its links. worker: the worker that had it; None: it had none."""
-        self.opened.pop(connection.number, None)
-        self._asked.pop(connection.number, None)
-        self._opens.closed(connection)
+        if connection.opened:
+            self.opened.pop(connection.number, None)
+        else:
+            self._asked.pop(connection.number, None)
+            self._unopened.remove(connection)
+            self._given_up.discard(connection.number)
+        if connection.edge:
+            self._opens.closed(connection)
         self._profiles.leave(connection.profile)
-        self._initiated.discard(connection.number)
-        self._unopened.remove(connection)
-        self._given_up.discard(connection.number)
+        if connection.initiator is not None:
+            self._initiated.discard(connection.number)
         if worker is not None:
             for link in connection.links.values():
                 self._events.link_dropped(worker, link)
