@@ -5,7 +5,7 @@ The core names no subsystem; `composition.py` lists them. No input or output her
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sluice.router.config.entities import Configuration
 from sluice.router.config.entity import EntityConfig
@@ -25,6 +25,7 @@ class Core:
         """Create the core before any worker exists."""
         self.journal = journal
         self.events = events
+        self._handlers: Final = events.handlers
         self.workers: dict[int, WorkerProcess] = {}  # present generation of each worker, dead or alive, by index
         self._snapshots = Snapshots(journal, self.workers, events.snapshot_ops)
         self.waker = Waker()
@@ -46,9 +47,11 @@ class Core:
 
     def receive(self, worker: WorkerProcess, message: Event, raw: bytes | None = None) -> None:
         """Handle a message of a worker. raw: the octets that belong to it. Raises WorkerFaultError."""
-        if not isinstance(message, Local):
-            self.events.handle(worker, message)
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(worker, message)
             return
+        assert isinstance(message, Local)  # the only type with octets
         if raw is None:
             raise WorkerFaultError("local: the message for the router itself came without its octets")
         self.events.handle_raw(worker, message, raw)

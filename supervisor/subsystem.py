@@ -8,10 +8,11 @@ attribute of another. docs/internals/supervisor.md has the details.
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from sluice.router.config.entities import Configuration
 from sluice.router.config.entity import EntityConfig
+from sluice.router.config.roles import EVERY_ROLE
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.control.message import ControlMessage
 from sluice.router.control.messages import Event, Local, Opened
@@ -29,6 +30,14 @@ RawHandler = Callable[[WorkerProcess, Local, bytes], None]
 LiveAttributes = Callable[[Any], Mapping[str, Any]]
 
 
+T = TypeVar("T")
+ByRole = dict[str, list[T]]  # methods of subsystems by the role of the connection concerned
+
+
+def _by_role() -> ByRole[T]:
+    return {role: [] for role in EVERY_ROLE}
+
+
 class CompositionError(Exception):
     """Raised when two subsystems handle the same message or entity type, or no subsystem does."""
 
@@ -37,6 +46,9 @@ class Subsystem:
     """Base class of subsystems. Its methods do nothing; a subsystem overrides those that concern it."""
 
     __slots__ = ()
+
+    #: Roles of the connections about which `connection_opened`, `connection_closed` and `link_dropped` are called.
+    roles: ClassVar[tuple[str, ...]] = EVERY_ROLE
 
     # Contributions, collected when the supervisor is composed
 
@@ -125,20 +137,23 @@ class Subsystem:
 class Events:
     """Ordered list of all subsystems, and the dispatch of events to them. Owner: the core.
 
-    An event goes only to subsystems that override its method.
+    An event goes only to subsystems that override its method, and events of connections and links only to those that
+    concern themselves with the connection's role.
     """
 
     def __init__(self) -> None:
         self._subsystems: list[Subsystem] = []
         self._messages = HandlerTable[WorkerProcess](Event, but=RAW)
-        # Pass a worker's message to its handler. Raises WorkerFaultError.
-        self.handle: Final[Callable[[WorkerProcess, ControlMessage], None]] = self._messages.handle
+        #: Handlers of worker messages without octets, by type. A handler raises WorkerFaultError.
+        self.handlers: Final[Mapping[type[ControlMessage], Callable[[WorkerProcess, Any], None]]] = (
+            self._messages.by_type
+        )
         self._raw_messages: dict[type[ControlMessage], RawHandler] = {}
         self._live_attributes: dict[str, LiveAttributes] = {}
         # Methods of the subsystems that override them, in order.
-        self._opened: list[Callable[[RegisteredConnection, Opened], None]] = []
-        self._closed: list[Callable[[RegisteredConnection], None]] = []
-        self._dropped: list[Callable[[WorkerProcess, RegisteredLink], None]] = []
+        self._opened: ByRole[Callable[[RegisteredConnection, Opened], None]] = _by_role()
+        self._closed: ByRole[Callable[[RegisteredConnection], None]] = _by_role()
+        self._dropped: ByRole[Callable[[WorkerProcess, RegisteredLink], None]] = _by_role()
         self._lost: list[Callable[[WorkerProcess], None]] = []
         self._working: list[Callable[[], bool]] = []
         self._stepping: list[Callable[[], None]] = []
@@ -172,9 +187,6 @@ class Events:
     def _add_methods(self, subsystem: Subsystem) -> None:
         """List the methods and properties that a subsystem overrides."""
         methods: tuple[tuple[str, list[Any]], ...] = (
-            ("connection_opened", self._opened),
-            ("connection_closed", self._closed),
-            ("link_dropped", self._dropped),
             ("worker_lost", self._lost),
             ("work", self._working),
             ("step", self._stepping),
@@ -184,6 +196,15 @@ class Events:
         for name, listed in methods:
             if getattr(type(subsystem), name) is not getattr(Subsystem, name):
                 listed.append(getattr(subsystem, name))
+        by_role: tuple[tuple[str, ByRole[Any]], ...] = (
+            ("connection_opened", self._opened),
+            ("connection_closed", self._closed),
+            ("link_dropped", self._dropped),
+        )
+        for name, listed_by_role in by_role:
+            if getattr(type(subsystem), name) is not getattr(Subsystem, name):
+                for role in subsystem.roles:
+                    listed_by_role[role].append(getattr(subsystem, name))
         for name, concerned in (("waiting", self._waiting), ("deadline", self._due)):
             if getattr(type(subsystem), name) is not getattr(Subsystem, name):
                 concerned.append(subsystem)
@@ -209,17 +230,17 @@ class Events:
 
     def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         """See Subsystem."""
-        for connection_opened in self._opened:
+        for connection_opened in self._opened[connection.origin.role]:
             connection_opened(connection, message)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         """See Subsystem."""
-        for connection_closed in self._closed:
+        for connection_closed in self._closed[connection.origin.role]:
             connection_closed(connection)
 
     def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         """See Subsystem."""
-        for link_dropped in self._dropped:
+        for link_dropped in self._dropped[link.connection.origin.role]:
             link_dropped(worker, link)
 
     def worker_lost(self, worker: WorkerProcess) -> None:

@@ -20,6 +20,8 @@ class Containers(Subsystem):
 
     __slots__ = ("_by_id", "_by_name")
 
+    roles = (ROUTE_CONTAINER,)
+
     def __init__(self) -> None:
         # Connections by number, in order of opening, by container id and by name of the listener or connector.
         self._by_id: dict[str, dict[int, RegisteredConnection]] = {}
@@ -35,12 +37,11 @@ class Containers(Subsystem):
         return sorted(found.values(), key=lambda connection: connection.opened_at)
 
     def connection_opened(self, connection: RegisteredConnection, message: ControlMessage) -> None:
-        if connection.origin.role == ROUTE_CONTAINER:
-            for index, key in self._places(connection):
-                index.setdefault(key, {})[connection.number] = connection
+        for index, key in self._places(connection):
+            index.setdefault(key, {})[connection.number] = connection
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
-        if connection.origin.role == ROUTE_CONTAINER and connection.opened:
+        if connection.opened:
             for index, key in self._places(connection):
                 del index[key][connection.number]
                 if not index[key]:

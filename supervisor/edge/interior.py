@@ -64,6 +64,8 @@ class _TrackedEdge:
 class Edges(Subsystem):
     """All edge connections of an interior router. Owner: the core. brokers-and-edge.md ED-9."""
 
+    roles = (EDGE,)
+
     def __init__(
         self,
         table: AddressTable,
@@ -113,11 +115,10 @@ class Edges(Subsystem):
             self._missed.popitem(last=False)
 
     def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
-        if connection.origin.role == EDGE:
-            self._warn_of_namesake(connection)
-            self._open[connection.number] = connection
-            self._latest[connection.container or ""] = connection
-            self.standby.opened(connection)
+        self._warn_of_namesake(connection)
+        self._open[connection.number] = connection
+        self._latest[connection.container or ""] = connection
+        self.standby.opened(connection)
 
     def _warn_of_namesake(self, connection: RegisteredConnection) -> None:
         """Warn of another edge router with the same id: answers to generated addresses of one reach the other.

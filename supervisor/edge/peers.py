@@ -40,6 +40,8 @@ class EdgePeerRouter:
 class EdgePeers(Subsystem):
     """All edge routers with a connection of role inter-edge to this one. Owner: the core."""
 
+    roles = (INTER_EDGE,)
+
     def __init__(
         self,
         router_id: str,
@@ -82,8 +84,6 @@ class EdgePeers(Subsystem):
         return found
 
     def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
-        if connection.origin.role != INTER_EDGE:
-            return
         mark, container = connection.way.peer, connection.container or ""
         peer = self._peers.get(mark)
         if peer is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sluice.router.config.roles import EDGE
+from sluice.router.config.roles import EDGE, ROUTE_CONTAINER
 from sluice.router.control import messages as control
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
@@ -19,6 +19,8 @@ from sluice.supervisor.subsystem import Subsystem
 
 class AcceptedLinks(Subsystem):
     """Binding of accepted links to their addresses, and the answers to their attaches. Owner: the core."""
+
+    roles = (ROUTE_CONTAINER, EDGE)  # only links of the router to these are suspended
 
     def __init__(
         self,

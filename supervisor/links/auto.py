@@ -55,6 +55,8 @@ class AutoLinkStatus(NamedTuple):
 class AutoLinks(Subsystem):
     """All auto links. Owner: the core."""
 
+    roles = (ROUTE_CONTAINER,)
+
     def __init__(
         self,
         containers: Containers,
@@ -128,8 +130,6 @@ class AutoLinks(Subsystem):
         self._stopped = True
 
     def connection_opened(self, connection: RegisteredConnection, message: ControlMessage) -> None:
-        if connection.origin.role != ROUTE_CONTAINER:
-            return
         for link in self._links.values():
             config = link.config
             if connection in self.containers.matching(config.container_id, config.connection):

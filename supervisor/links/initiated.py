@@ -10,6 +10,7 @@ from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
+from sluice.router.config.roles import BETWEEN_ROUTERS, ROUTE_CONTAINER
 from sluice.router.control import messages
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
@@ -63,6 +64,8 @@ class InitiatedLinks(Subsystem):
     """All links that the router attached. Owner: the core."""
 
     __slots__ = ("_asked", "_owners", "_send", "_take_identity")
+
+    roles = (ROUTE_CONTAINER, *BETWEEN_ROUTERS)  # the router attaches no links to clients
 
     def __init__(
         self, take_identity: Callable[[], int], send: Callable[[RegisteredConnection, messages.Order], None]

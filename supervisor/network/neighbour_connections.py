@@ -73,6 +73,8 @@ class NeighbourConnections(Subsystem):
         "_waiting",
     )  # fmt: skip
 
+    roles = (INTER_ROUTER,)
+
     def __init__(
         self, journal: Journal, in_process: InProcessAddresses, links: Links, take_identity: Callable[[], int]
     ) -> None:
@@ -137,8 +139,6 @@ class NeighbourConnections(Subsystem):
     # Connections and links
 
     def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
-        if connection.origin.role != INTER_ROUTER:
-            return
         announced = message.announced or {}  # the peer's connection properties for routers
         # inter-router.md 2.3.
         cost = max(connection.origin.cost, announced.get(COST_PROPERTY, 1))

@@ -12,6 +12,7 @@ import pytest
 
 from sluice.router.config.entities import AddressConfig, Configuration
 from sluice.router.config.entity import EntityConfig
+from sluice.router.config.roles import BETWEEN_ROUTERS
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.control.messages import Attach, Local, Log, Opened
 from sluice.router.control.ops import Op, RadiusOp
@@ -140,6 +141,28 @@ def test_subsystem_is_notified_of_connections_links_and_workers(router: CoreWith
     router.attach(1, other, "out", "a")
     router.kill(1)
     assert banners.events() == [("dropped", 1, "link-0"), ("closed", other), ("lost", 1)]
+
+
+class RouterBanners(Banners):
+    """Banners for connections of other routers only."""
+
+    roles = BETWEEN_ROUTERS
+
+    def live_attributes(self) -> Mapping[str, LiveAttributes]:
+        return {}
+
+
+def test_subsystem_is_not_notified_of_connections_with_other_roles(router: CoreWithReplicas, banners: Banners) -> None:
+    router.core.events.add(between := RouterBanners())
+    conn = router.connect(0)
+    router.core.receive(
+        router.replicas[0].worker,
+        Opened(conn=conn, container="c", hostname=None, user=None, properties={}, tls=None),
+    )
+    router.attach(0, conn, "in", "a")
+    router.close(0, conn)
+    assert between.events() == []
+    assert banners.events() == [("opened", conn, "c"), ("dropped", 0, "link-0"), ("closed", conn)]
 
 
 class Greeter(Subsystem):
