@@ -8,7 +8,7 @@ and `*` over `#`. Matching goes from left to right with backtracking; the first 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 SEPARATORS: Final = "./"
@@ -124,11 +124,20 @@ class _PatternNode(Generic[T]):
 class PatternTree(Generic[T]):
     """Values by pattern. Owner: the object that holds the tree. Not shared between processes."""
 
-    __slots__ = ("_count", "_root")
+    __slots__ = ("_changed", "_count", "_root")
 
     def __init__(self) -> None:
         self._root: _PatternNode[T] = _PatternNode()
         self._count = 0
+        self._changed: list[Callable[[], object]] = []
+
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Call `changed` whenever a pattern is added or removed, or its value is replaced."""
+        self._changed.append(changed)
+
+    def _notify_watchers(self) -> None:
+        for changed in self._changed:
+            changed()
 
     def __len__(self) -> int:
         return self._count
@@ -141,12 +150,14 @@ class PatternTree(Generic[T]):
             raise duplicate_pattern("/".join(tokens))
         node.value = (value,)
         self._count += 1
+        self._notify_watchers()
 
     def put(self, pattern: str, value: T) -> None:
         """Add a value, or replace that of an equal pattern. Raises PatternError for a pattern without tokens."""
         node = self._node(canonical(pattern))
         self._count += node.value is None
         node.value = (value,)
+        self._notify_watchers()
 
     def _node(self, tokens: list[str]) -> _PatternNode[T]:
         """Return the node of a pattern; create missing nodes."""
@@ -182,6 +193,7 @@ class PatternTree(Generic[T]):
             if not node.empty():
                 break
             parent.drop_child(token)
+        self._notify_watchers()
         return value[0]
 
     def discard(self, pattern: str) -> None:

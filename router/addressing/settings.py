@@ -1,6 +1,6 @@
 """Address settings and their look-up by address."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from sluice.router.addressing.pattern import PatternTree
@@ -35,7 +35,7 @@ class AddressSetting(NamedTuple):
 class AddressSettings:
     """All address settings of a router, built from the `settings` op. Owner: the object that holds them."""
 
-    __slots__ = ("_last", "_tree", "default")
+    __slots__ = ("_last", "_tree", "_watchers", "default")
 
     def __init__(self, entries: Iterable[tuple[str, AddressSetting]] = (), default: str = BALANCED) -> None:
         """Store the settings of `entries`, pairs of pattern and setting as in the op.
@@ -48,18 +48,19 @@ class AddressSettings:
             None,
             self.default,
         )  # name of the last look-up, and its setting
+        self._watchers: list[Callable[[], object]] = []
         for pattern, setting in entries:
             self._tree.insert(pattern, setting)
 
     def put(self, pattern: str, setting: AddressSetting) -> None:
         """Add or replace the setting of a pattern. Raises PatternError for an invalid pattern."""
         self._tree.put(pattern, setting)
-        self._last = (None, self.default)
+        self._changed()
 
     def drop(self, pattern: str) -> None:
         """Remove the setting of a pattern, if there is one."""
         self._tree.discard(pattern)
-        self._last = (None, self.default)
+        self._changed()
 
     def get(self, pattern: str) -> AddressSetting | None:
         """Return the setting stored under this pattern, or None."""
@@ -75,12 +76,21 @@ class AddressSettings:
     def become(self, other: "AddressSettings") -> None:
         """Take over the settings of another object, which must not be used afterwards."""
         self._tree, self.default = other._tree, other.default
-        self._last = (None, self.default)
+        self._changed()
 
     def set_default(self, distribution: str) -> None:
         """Set the distribution of addresses without a matching pattern."""
         self.default = AddressSetting(distribution=distribution)
+        self._changed()
+
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Call `changed` whenever a setting or the default has changed."""
+        self._watchers.append(changed)
+
+    def _changed(self) -> None:
         self._last = (None, self.default)
+        for changed in self._watchers:
+            changed()
 
     def lookup(self, name: str) -> AddressSetting:
         """Return the setting of a mobile address (normalised, with its tenant prefix), or the default setting.

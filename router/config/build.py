@@ -34,7 +34,7 @@ from sluice.router.config.jsontext import JsonValue
 from sluice.router.config.password import NOT_IN_ENVIRONMENT, fault, is_missing
 from sluice.router.config.policy_entities import PolicyConfig
 from sluice.router.config.ports import PORTS, port_number
-from sluice.router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
+from sluice.router.config.roles import BETWEEN_ROUTERS, CLIENT_ROLES, EDGE, INTER_EDGE, INTER_ROUTER
 from sluice.router.config.validate import Entity
 from sluice.router.config.web_urls import web_url_fault
 from sluice.router.log import DEFAULT, ModuleSettings, TimestampFormatter, parse_enable
@@ -45,7 +45,6 @@ MAX_ROUTER_ID = 127  # characters; limit of Dispatch, on which other routers rel
 GRACE_VARIABLE = "SLUICE_SHUTDOWN_GRACE_SECONDS"  # environment variable: default of shutdownGraceSeconds
 MOST_GRACE_SECONDS = 86400  # as in the schema
 GENERATED_ID = 15  # random characters of a generated router id
-CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # roles that work without a network of routers
 INVALID = "ValidationError"  # kind of errors
 MOST_LIST_URLS = 16
 _SHOWN = 80  # characters of a host in an error text

@@ -7,5 +7,6 @@ ROUTE_CONTAINER: Final = "route-container"
 INTER_ROUTER: Final = "inter-router"
 EDGE: Final = "edge"
 INTER_EDGE: Final = "inter-edge"  # between two edge routers
+CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 BETWEEN_ROUTERS: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
-EVERY_ROLE: Final = (NORMAL, ROUTE_CONTAINER, *BETWEEN_ROUTERS)
+EVERY_ROLE: Final = (*CLIENT_ROLES, *BETWEEN_ROUTERS)

@@ -4,7 +4,7 @@ import secrets
 from typing import Final, Protocol
 
 from sluice.router.config.entities import ListenerConfig
-from sluice.router.config.roles import BETWEEN_ROUTERS, NORMAL, ROUTE_CONTAINER
+from sluice.router.config.roles import BETWEEN_ROUTERS, CLIENT_ROLES
 from sluice.router.control.messages import Admitted, Denied, Opened
 from sluice.router.log import ProcessLog
 from sluice.router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
@@ -17,7 +17,6 @@ from sluice.supervisor.edge.bundles import Bundles
 
 MARK_OCTETS: Final = 8  # random octets of the mark by which other routers recognise connections of this edge router
 EXTERNAL: Final = "EXTERNAL"
-CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 UNRECORDED: Final = Deny(RESOURCE_LIMIT, "an audit log cannot be written, so new connections are refused")
 NO_USER_IN_CERTIFICATE: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 

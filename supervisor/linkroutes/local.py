@@ -139,6 +139,11 @@ class LocalLinkRoutes(Subsystem):
         """Return the link-route address that matches a normalised address, or None."""
         return self._trees[direction].match(address)
 
+    def watch_patterns(self, changed: Callable[[], object]) -> None:
+        """Call `changed` whenever the patterns of `match` have changed."""
+        for tree in self._trees.values():
+            tree.watch(changed)
+
     def active(self, config: LinkRouteConfig) -> bool:
         """Return whether a connection serves the link route (operStatus)."""
         route = self._routes.get(config.identity)

@@ -1,6 +1,6 @@
 """Link-route addresses announced by other routers (inter-router.md 9.4, 12). Does no input or output."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from sluice.router.addressing.pattern import MAX_TOKENS, PatternError, PatternTree, canonical, from_prefix
@@ -74,6 +74,11 @@ class RemoteLinkRoutes:
     def find(self, direction: str, address: str) -> RemotePattern | None:
         """Return the best matching pattern for a normalised address, or None."""
         return self._trees[direction].match(address)
+
+    def watch_patterns(self, changed: Callable[[], object]) -> None:
+        """Call `changed` whenever the patterns of `find` have changed."""
+        for tree in self._trees.values():
+            tree.watch(changed)
 
     def add(self, key: str, index: int) -> None:
         """Record that a router has containers for an address.

@@ -90,6 +90,12 @@ class LinkTargets:
         both.put(remote.pattern, LinkRouteMatch(local if same else None, remote))
         return both.match(name)
 
+    def watch_patterns(self, changed: Callable[[], object]) -> None:
+        """Call `changed` whenever the patterns of `match` have changed."""
+        self._link_routes.watch_patterns(changed)
+        if self._network is not None:
+            self._network.link_routes.watch_patterns(changed)
+
     def choose(self, match: LinkRouteMatch, message: Attach, from_router: bool) -> LinkTarget | None:
         """Return the target for the link of an `attach`, or None if no container can be reached.
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from sluice.router.amqp.errors import CONNECTION_FORCED
 from sluice.router.config.entities import Configuration, ListenerConfig
 from sluice.router.config.policy_entities import SharedLimits, VhostConfig
-from sluice.router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
+from sluice.router.config.roles import CLIENT_ROLES, EDGE
 from sluice.router.config.vhosts import host_fault
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.control.messages import (
@@ -73,8 +73,7 @@ from sluice.supervisor.subsystem import Subsystem
 RESOLVE_SECONDS: Final = 10.0  # timeout for the names of remote hosts
 MAX_RESOLVERS: Final = 8  # threads
 SHOWN_HOSTNAME: Final = 100  # characters of a client's hostname in the log
-CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, EDGE)  # roles of listeners that vhosts apply to
-CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
+VHOST_ROLES: Final = (*CLIENT_ROLES, EDGE)  # roles of listeners that vhosts apply to
 # Reason for closing a connection whose links are at addresses of its former vhost.
 OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "A changed configuration puts this connection into another vhost")
 _NO_LIMITS: Final = SharedLimits()
@@ -161,7 +160,7 @@ class Policy(Subsystem):
     def open(self, facts: OpenFacts) -> Decision:
         """Decide about the open of a client. An admitted connection counts until it is `closed`."""
         endpoint = facts.endpoint
-        if not self._vhosts.policy.vhosts_enabled or endpoint.role not in CLIENT_ROLES:
+        if not self._vhosts.policy.vhosts_enabled or endpoint.role not in VHOST_ROLES:
             if facts.service is not None:
                 self._grants[facts.number] = Grant(facts, with_service_addresses(None, *facts.service))
             return Admit()
@@ -187,7 +186,7 @@ class Policy(Subsystem):
         """Decide about a connection that the router opened, when the peer's open has arrived."""
         endpoint = facts.endpoint
         name = endpoint.policy_vhost
-        if not self._vhosts.policy.vhosts_enabled or name is None or endpoint.role not in CONNECTOR_ROLES:
+        if not self._vhosts.policy.vhosts_enabled or name is None or endpoint.role not in CLIENT_ROLES:
             return Admit()
         decision = decide_connector(self._vhosts.find(name))
         if isinstance(decision, OpenDenied):

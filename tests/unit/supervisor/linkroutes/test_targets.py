@@ -17,6 +17,7 @@ from sluice.supervisor.links.attach import (
     NO_EXPIRATION,
     NO_ROUTE,
     WRONG_ROLE,
+    AttachAccepted,
     AttachDecider,
     AttachRefused,
     AttachRouted,
@@ -264,3 +265,13 @@ def test_dynamic_node_of_tenant_has_prefix(router, here):
     decision = router.decide(None, dynamic=True, dynamic_address="/lr.new", tenant="acme.com/")
     assert (decision.address, decision.remove, decision.put) == ("acme.com/lr.new", "", "")
     assert (decision.hop is None) == here
+
+
+def test_address_attached_before_follows_added_and_removed_link_routes(router):
+    assert isinstance(router.decide("lr.a"), AttachAccepted)
+    router.announce("Clr", 1)
+    assert router.next_hop("lr.a") == (20, ["B", "A"])
+    router.network.link_routes.remove("Clr", 1)
+    assert isinstance(router.decide("lr.a"), AttachAccepted)
+    router.serve("lr", FakeTargetConnection(5, "broker"))
+    assert router.decide("lr.a").connection.number == 5
