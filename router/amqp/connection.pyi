@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, TypedDict
 
@@ -83,8 +82,8 @@ class Connection(ConnectionChannels):
         *,
         hostname: str | None = None,
         properties: list[bytes] | None = None,
-        offered: Sequence[str] = (),
-        desired: Sequence[str] = (),
+        offered: bytes = b"\x40",
+        desired: bytes = b"\x40",
     ) -> None: ...
     def answer_sasl(self, answer: bytes) -> None: ...
     def answer_close(self) -> None: ...

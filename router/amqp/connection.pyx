@@ -433,8 +433,10 @@ cdef class Connection(ConnectionChannels):
         self.local_max_frame = max(max_frame, MIN_MAX_FRAME_SIZE)
         self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
 
-    def send_open(self, container, *, hostname=None, properties=None, offered=(), desired=()):
-        """Send the router's open. properties: encoded keys and values alternately. brokers-and-edge.md W-1."""
+    def send_open(self, container, *, hostname=None, properties=None, bytes offered not None=b"\x40",
+                  bytes desired not None=b"\x40"):
+        """Send the router's open. properties: encoded keys and values alternately. offered, desired: encoded
+        capabilities. brokers-and-edge.md W-1."""
         if self.open_sent or self.finished:
             return
         self.open_sent = True

@@ -2,7 +2,12 @@
 
 Input is a list of encoded fields (codec.split_fields), output is an encoded body.
 """
-from sluice.router.amqp.spec cimport P_BEGIN, P_OPEN
+from libc.stdint cimport uint8_t, uint64_t
+
+from sluice.router.amqp.codec cimport Slice, open_variable, read_unsigned
+from sluice.router.amqp.spec cimport (
+    P_BEGIN, P_OPEN, T_FALSE, T_NULL, T_SMALLUINT, T_STR8, T_TRUE, T_UINT, T_UINT0, T_USHORT,
+)
 
 from sluice.router.amqp import codec
 from sluice.router.amqp.errors import INTERNAL_ERROR, INVALID_FIELD, AmqpError, RemoteError
@@ -12,11 +17,39 @@ cdef enum:
     CONDITION_MOST = 255       # octets kept of the condition of a long error
 
 
+cdef object value_of(bytes item):
+    """Decode a field. Values that nearly all clients write are read in place. Raises RemoteError."""
+    cdef const uint8_t* p = item
+    cdef const uint8_t* end = p + len(item)
+    cdef uint64_t number
+    cdef Slice text
+    if len(item) == 1 and p[0] == T_NULL:
+        return None
+    if len(item) == 1 and (p[0] == T_TRUE or p[0] == T_FALSE):
+        return p[0] == T_TRUE
+    if p[0] == T_STR8 and open_variable(p, end, &text) == end:
+        try:
+            return text.data[:text.size].decode("utf-8")
+        except UnicodeDecodeError:
+            return codec.decode_one(item)      # raises the error that names the place
+    if p[0] in (T_UINT0, T_SMALLUINT, T_USHORT, T_UINT) and read_unsigned(p, end, &number) == end:
+        return number
+    return codec.decode_one(item)
+
+
+cdef list values_of(list items, Py_ssize_t count):
+    """Decode the first `count` fields of a performative; absent ones are None. Raises RemoteError."""
+    cdef Py_ssize_t i
+    cdef list values = [None] * count
+    for i in range(min(count, len(items))):
+        values[i] = value_of(items[i])
+    return values
+
+
 cdef list open_values(list items):
     """Return container-id, hostname, max-frame-size, channel-max, idle-time-out, outgoing-locales, incoming-locales,
     offered-capabilities, desired-capabilities, properties (AMQP 1.0 part 2, 2.7.1)."""
-    cdef list values = [codec.decode_one(item) for item in items[:10]]
-    values += [None] * (10 - len(values))
+    cdef list values = values_of(items, 10)
     if not isinstance(values[0], str):
         raise RemoteError("connection", INVALID_FIELD, "open: container-id is missing or not a string")
     for index, name in ((2, "max-frame-size"), (3, "channel-max"), (4, "idle-time-out")):
@@ -39,13 +72,13 @@ cdef dict open_fields(list values, list items):
 
 
 cdef bytes open_body(container, hostname, max_frame, channel_max, idle, offered, desired, properties):
-    """Encode an open. idle: ms, 0 for none. properties: encoded keys and values alternately."""
+    """Encode an open. idle: ms, 0 for none. offered, desired: encoded. properties: encoded keys and values
+    alternately."""
     return codec.encode_described(P_OPEN, [
         codec.encode_string(container), b"\x40" if hostname is None else codec.encode_string(hostname),
         codec.encode_uint(max_frame), codec.encode_ushort(channel_max),
         codec.encode_uint(idle) if idle else b"\x40", b"\x40", b"\x40",
-        codec.encode_symbols(offered) if offered else b"\x40",
-        codec.encode_symbols(desired) if desired else b"\x40",
+        offered, desired,
         codec.encode_map(properties) if properties else b"\x40",
     ])
 
@@ -53,8 +86,7 @@ cdef bytes open_body(container, hostname, max_frame, channel_max, idle, offered,
 cdef list begin_values(list items):
     """Return remote-channel, next-outgoing-id, incoming-window, outgoing-window, handle-max (AMQP 1.0 part 2, 2.7.2).
     """
-    cdef list values = [codec.decode_one(item) for item in items[:5]]
-    values += [None] * (5 - len(values))
+    cdef list values = values_of(items, 5)
     for index, name in ((1, "next-outgoing-id"), (2, "incoming-window"), (3, "outgoing-window")):
         if not isinstance(values[index], int) or not 0 <= values[index] <= 0xFFFFFFFF:
             raise RemoteError("session", INVALID_FIELD, f"begin: {name} is missing or not a uint")
@@ -63,22 +95,32 @@ cdef list begin_values(list items):
     return values
 
 
+# Fields of the last begin and its body. Sessions of most clients get equal begins.
+cdef tuple last_begin = None
+cdef bytes last_begin_body = None
+
+
 cdef bytes begin_body(remote_channel, window, handle_max, bint routers):
     """Encode a begin. remote_channel: of the begin that it answers, or None. window: frames. handle_max: omitted
     between routers."""
+    global last_begin, last_begin_body
+    facts = (remote_channel, window, handle_max, routers)
+    if facts == last_begin:
+        return last_begin_body
     items = [b"\x40" if remote_channel is None else codec.encode_ushort(remote_channel), codec.encode_uint(0),
              codec.encode_uint(window), codec.encode_uint(WINDOW_OPEN)]
     if not routers:
         # Some clients index the rest of the list without checking its length.
         items += [codec.encode_uint(handle_max), b"\x40", b"\x40", b"\x40"]
-    return codec.encode_described(P_BEGIN, items)
+    last_begin, last_begin_body = facts, codec.encode_described(P_BEGIN, items)
+    return last_begin_body
 
 
 cdef tuple attach_values(list items):
     """Return (name, handle, role)."""
     if len(items) < 3:
         raise RemoteError("link", INVALID_FIELD, "attach: mandatory field name, handle or role is missing")
-    name, handle, role = (codec.decode_one(item) for item in items[:3])
+    name, handle, role = value_of(items[0]), value_of(items[1]), value_of(items[2])
     if type(name) is not str or isinstance(handle, bool) or not isinstance(handle, int) \
             or not isinstance(role, bool):
         raise RemoteError("link", INVALID_FIELD, "attach: name, handle or role has the wrong type")
@@ -91,8 +133,8 @@ cdef tuple detach_values(list items):
     """Return (handle, closed, encoded error or None)."""
     if not items:
         raise RemoteError("link", INVALID_FIELD, "detach: mandatory field handle is missing")
-    handle = codec.decode_one(items[0])
-    closed = len(items) > 1 and codec.decode_one(items[1]) is True
+    handle = value_of(items[0])
+    closed = len(items) > 1 and value_of(items[1]) is True
     if isinstance(handle, bool) or not isinstance(handle, int) or not 0 <= handle <= 0xFFFFFFFF:
         raise RemoteError("link", INVALID_FIELD, "detach: handle is not a uint")
     return handle, closed, items[2] if len(items) > 2 and items[2] != b"\x40" else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, Literal, Protocol
 
 from sluice.router.amqp import codec
@@ -17,6 +17,15 @@ OK, AUTH = 0, 1  # outcomes of a server whose back end works (AMQP 1.0 part 5, 5
 def frame(body: bytes) -> bytes:
     """Return a SASL frame around an encoded performative."""
     return (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
+
+
+_PLAIN_SUCCESS: Final = frame(codec.encode_described(OUTCOME, [codec.encode_ubyte(OK)]))
+
+
+@lru_cache(maxsize=64)
+def _offer_frame(mechanisms: tuple[str, ...]) -> bytes:
+    """Return the sasl-mechanisms frame of these names. A router has few different offers."""
+    return frame(codec.encode_described(MECHANISMS, [codec.encode_symbols(mechanisms)]))
 
 
 class ClientExchange(Protocol):
@@ -116,7 +125,7 @@ class SaslServer:
     def offer(self, mechanisms: dict[str, Callable[[], Mechanism]]) -> bytes:
         """Return the sasl-mechanisms frame. The offer is always an array, as in Dispatch. routing-semantics.md C-1."""
         self.mechanisms = mechanisms
-        return frame(codec.encode_described(MECHANISMS, [codec.encode_symbols(list(mechanisms))]))
+        return _offer_frame(tuple(mechanisms))
 
     def step(self, body: bytes) -> bytes | None:
         """Handle a frame of the client; return the answer, or None if it comes later. Raises RemoteError for a frame
@@ -150,10 +159,9 @@ class SaslServer:
             return self.refuse("", self.mechanism)
         self.end()
         self.user = user
-        fields = [codec.encode_ubyte(OK)]
-        if additional is not None:
-            fields.append(codec.encode_binary(additional))
-        return frame(codec.encode_described(OUTCOME, fields))
+        if additional is None:
+            return _PLAIN_SUCCESS
+        return frame(codec.encode_described(OUTCOME, [codec.encode_ubyte(OK), codec.encode_binary(additional)]))
 
     def refuse(self, reason: str, mechanism: str | None) -> bytes:
         """Return the frames that refuse a client, with Dispatch's text for the log (security.md S-6, A-5). mechanism:

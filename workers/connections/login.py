@@ -147,13 +147,13 @@ def user_without_sasl(profile: Profile, tls: control.TlsFacts | None) -> str | N
 def make_local_server(profile: Profile, tls: control.TlsFacts | None) -> SaslServer:
     """Return the SASL server of a listener without providers (security.md S-4)."""
     external = None if tls is None else tls.subject
-    found: dict[str, Callable[[], Mechanism]] = {}
-    if external is not None:
-        found["EXTERNAL"] = lambda: External(external)
-    if not profile.authenticate_peer:
-        found["ANONYMOUS"] = Anonymous
     wanted = profile.sasl_mechanisms
-    return SaslServer({name: each for name, each in found.items() if wanted is None or name in wanted})
+    found: dict[str, Callable[[], Mechanism]] = {}
+    if external is not None and (wanted is None or "EXTERNAL" in wanted):
+        found["EXTERNAL"] = lambda: External(external)
+    if not profile.authenticate_peer and (wanted is None or "ANONYMOUS" in wanted):
+        found["ANONYMOUS"] = Anonymous
+    return SaslServer(found)
 
 
 def make_client(handler: "ConnectionHandler", initiate: InitiateData) -> SaslClient:

@@ -4,6 +4,7 @@ routing-semantics.md C-8, inter-router.md 2.2.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sluice.router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
@@ -27,14 +28,7 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
     brokers-and-edge.md W-2; inter-router-protocol.md 2.2.
     """
     router = handler.worker.router
-    items = [
-        encode_symbol("product"),
-        encode_string(router.product),
-        encode_symbol("version"),
-        encode_string(router.version),
-        encode_symbol("qd.conn-id"),
-        encode_value(handler.number),
-    ]
+    items = [*_identity(router.product, router.version), encode_value(handler.number)]
     if handler.profile.cost > 1:
         items += [encode_symbol(COST), encode_int(handler.profile.cost)]
     if handler.role.relays:
@@ -57,6 +51,18 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
     if handler.router is not None:
         items += [encode_symbol(BUNDLE), encode_int(BUNDLE_CHECKS)]
     return items
+
+
+@lru_cache(maxsize=1)
+def _identity(product: str, version: str) -> tuple[bytes, ...]:
+    """Return the encoded properties that all opens of a router begin with, up to the key of the connection number."""
+    return (
+        encode_symbol("product"),
+        encode_string(product),
+        encode_symbol("version"),
+        encode_string(version),
+        encode_symbol("qd.conn-id"),
+    )
 
 
 def failover(server: ProfileFailoverServer) -> dict[Symbol, str]:

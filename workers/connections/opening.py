@@ -5,6 +5,7 @@ routing-semantics.md 1.3, C-5; security.md S-5, T-8, T-9.
 
 from typing import TYPE_CHECKING, Final
 
+from sluice.router.amqp.codec import encode_symbols
 from sluice.router.amqp.connection import Pause
 from sluice.router.amqp.errors import RESOURCE_LIMIT
 from sluice.router.control import login_messages
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sluice.router.amqp.connection import RemoteOpen
     from sluice.workers.connections.handler import ConnectionHandler
 
-CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
+CAPABILITIES: Final = encode_symbols(["ANONYMOUS-RELAY", STREAMING])
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only
 EXTERNAL: Final = "EXTERNAL"
 UNDECIDED: Final = "the supervisor of the router did not answer in time"
