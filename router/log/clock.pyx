@@ -14,13 +14,6 @@ cdef enum:
 
 cdef class TimestampFormatter:
     """Timestamp formatter. It calls strftime once a second, and inserts the microseconds for each timestamp."""
-    cdef str pattern
-    cdef object broken_down            # time.gmtime or time.localtime
-    cdef int64_t second
-    cdef str before
-    cdef str after
-    cdef str digits                    # format of the microseconds; None: the pattern has none
-    cdef bint usual                    # six digits with leading zeros, as in the default pattern
 
     def __init__(self, pattern, bint utc):
         """pattern: of strftime, with a conversion of printf after %% for the microseconds; None: the default."""
@@ -31,15 +24,20 @@ cdef class TimestampFormatter:
 
     def stamp(self, int64_t nanoseconds):
         """Return the timestamp of a time since the epoch. Raises ValueError for an invalid format."""
-        cdef int64_t second = nanoseconds // SECOND_NS
         cdef long microseconds = <long>(nanoseconds % SECOND_NS // MICROSECOND_NS)
-        if second != self.second:
-            self.renew(second)
-        if self.usual:
+        if self.prepare(nanoseconds):
             return f"{self.before}{microseconds:06d}{self.after}"
         if self.digits is None:
             return self.before
         return f"{self.before}{format(microseconds, self.digits)}{self.after}"
+
+    cdef bint prepare(self, int64_t nanoseconds) except -1:
+        """Update `before` and `after` for a time since the epoch. Returns `usual`: the microseconds go between them, as
+        `put_microseconds` writes them."""
+        cdef int64_t second = nanoseconds // SECOND_NS
+        if second != self.second:
+            self.renew(second)
+        return self.usual
 
     cdef int renew(self, int64_t second) except -1:
         cdef str text = time.strftime(self.pattern, self.broken_down(second))

@@ -3,9 +3,13 @@
 Each client causes some seven lines at level info, so this module is compiled.
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from sluice.router.log.clock cimport DIGITS, TimestampFormatter, put_microseconds
 
 from sluice.router.escapes import escape_unprintable
 from sluice.router.log.entry import LogEntry
@@ -23,6 +27,7 @@ cdef extern from "Python.h":
     int PyFrame_GetLasti(PyFrameObject* frame)
     int PyFrame_GetLineNumber(PyFrameObject* frame)
     void Py_DECREF(void* value)
+    object PyType_GenericAlloc(type kind, Py_ssize_t items)
 
 cdef enum:
     C_TRACE = 1
@@ -38,8 +43,13 @@ cdef enum:
     LAST_PRINTABLE = 0x7E
     C_MOST_HELD = 4096         # octets of one write; up to this size, writes to a pipe with several writers are atomic
     LASTI_BITS = 16            # bits of an instruction's offset, below the address of its code
+    WORD = 8                   # octets that `is_plain` compares at once
+    ENTRY_FIELDS = 7           # of a LogEntry
 
 MOST_HELD = C_MOST_HELD
+
+cdef uint64_t EACH = 0x0101010101010101     # multiplied by an octet: that octet in each place of a word
+cdef uint64_t HIGH_BITS = 0x80 * EACH
 
 cdef int C_MAX_TEXT = MAX_TEXT
 
@@ -53,15 +63,31 @@ cdef int64_t now_ns() noexcept:
 
 cdef inline bint is_plain(str text) except -1:
     """True if a text has printable ASCII characters only."""
-    cdef Py_ssize_t size, at
+    cdef Py_ssize_t size, at = 0
     cdef const unsigned char* octets
     cdef unsigned char others = 0
+    cdef uint64_t word, high = 0
     if not PyUnicode_IS_ASCII(text):
         return False
     octets = <const unsigned char*>PyUnicode_AsUTF8AndSize(text, &size)
-    for at in range(size):     # without a branch
+    # Octets of ASCII text have no high bit. A word less FIRST_PRINTABLE in each place has one if an octet is below
+    # that, and a word plus one in each place if an octet is above LAST_PRINTABLE.
+    while at + WORD <= size:
+        memcpy(&word, octets + at, WORD)
+        high |= (word - FIRST_PRINTABLE * EACH) | (word + EACH)
+        at += WORD
+    while at < size:
         others |= (octets[at] < FIRST_PRINTABLE) | (octets[at] > LAST_PRINTABLE)
-    return not others
+        at += 1
+    return not others and not high & HIGH_BITS
+
+
+cdef inline char* put_text(char* at, str text) except NULL:
+    """Write an ASCII text and return the place after it."""
+    cdef Py_ssize_t size
+    cdef const char* octets = PyUnicode_AsUTF8AndSize(text, &size)
+    memcpy(at, octets, size)
+    return at + size
 
 
 cdef class HeldLines:
@@ -81,22 +107,49 @@ cdef class HeldLines:
         self.lost = 0
         self.line_format = TEXT
 
+    cdef char* extend(self, Py_ssize_t size) except? NULL:
+        """Append `size` octets for a line and its newline. Returns their place, or NULL if `write` of the sink has to
+        handle the line."""
+        cdef Py_ssize_t before = PyByteArray_GET_SIZE(self.held)
+        if not self.holds or self.prefixes or self.lost or before + size > C_MOST_HELD:
+            return NULL
+        PyByteArray_Resize(self.held, before + size)
+        return PyByteArray_AS_STRING(self.held) + before
+
     cdef bint append(self, str line, str line_format) except -1:
         """Append a line to those that are held. Returns False if `write` of the sink has to handle it."""
-        cdef Py_ssize_t size, before
-        cdef const char* octets
-        cdef char* end
-        if not self.holds or self.prefixes or self.lost or not PyUnicode_IS_ASCII(line):
+        cdef char* at
+        if not PyUnicode_IS_ASCII(line):
             return False
-        octets = PyUnicode_AsUTF8AndSize(line, &size)
-        before = PyByteArray_GET_SIZE(self.held)
-        if before + size >= C_MOST_HELD:
+        at = self.extend(len(line) + 1)
+        if at is NULL:
             return False
-        PyByteArray_Resize(self.held, before + size + 1)
-        end = PyByteArray_AS_STRING(self.held) + before
-        memcpy(end, octets, size)
-        end[size] = b"\n"
+        put_text(at, line)[0] = b"\n"
         self.line_format = line_format
+        return True
+
+    cdef bint append_text(self, TimestampFormatter clock, int64_t now, str head, str text) except -1:
+        """Append a line in format text: timestamp, head, text. clock: None: without a timestamp. Returns False if
+        another method has to handle the line."""
+        cdef char* at
+        cdef Py_ssize_t size = len(head) + len(text) + 1
+        if not PyUnicode_IS_ASCII(text):
+            return False
+        if clock is not None:
+            if not clock.prepare(now) or not PyUnicode_IS_ASCII(clock.before) or not PyUnicode_IS_ASCII(clock.after):
+                return False
+            size += len(clock.before) + DIGITS + len(clock.after) + 1
+        at = self.extend(size)
+        if at is NULL:
+            return False
+        if clock is not None:
+            at = put_text(at, clock.before)
+            put_microseconds(at, now)
+            at = put_text(at + DIGITS, clock.after)
+            at[0] = b" "
+            at += 1
+        put_text(put_text(at, head), text)[0] = b"\n"
+        self.line_format = TEXT
         return True
 
 
@@ -109,6 +162,7 @@ cdef class LogSource:
     cdef public bint show_source
     cdef public str format
     cdef public list counts
+    cdef list heads                    # module and level in a line in format text, by the place of the level
 
     def __init__(self, str module not None, sink):
         self.module = module
@@ -118,6 +172,7 @@ cdef class LogSource:
         self.show_source = False
         self.format = TEXT
         self.counts = [0] * len(LEVEL_NAMES)
+        self.heads = [f"{module} ({name}) " for name in LEVEL_NAMES]
 
 
 cdef inline int place_of_level(int level) noexcept:
@@ -127,6 +182,25 @@ cdef inline int place_of_level(int level) noexcept:
         level >>= 1
         place += 1
     return place
+
+
+cdef object new_entry(str module, str level, str text, tuple place, int64_t now):
+    """Return a LogEntry. place: as `calling_place` returns it. Without a tuple that is copied, as `tuple.__new__`
+    needs it."""
+    cdef object entry = PyType_GenericAlloc(LogEntry, ENTRY_FIELDS)
+    set_item(entry, 0, module)
+    set_item(entry, 1, level)
+    set_item(entry, 2, text)
+    set_item(entry, 3, place[1])
+    set_item(entry, 4, place[2])
+    set_item(entry, 5, now // SECOND_NS)
+    set_item(entry, 6, now % SECOND_NS)
+    return entry
+
+
+cdef inline void set_item(object entry, Py_ssize_t at, object value) noexcept:
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(entry, at, value)
 
 
 cdef class LineWriter:
@@ -208,7 +282,8 @@ cdef class LineWriter:
     cdef int emit(self, LogSource source, int level, text) except -1:
         """Keep a line, and write it to the sink of its module."""
         cdef int64_t now = now_ns()
-        cdef str name = LEVEL_NAMES[place_of_level(level)]
+        cdef int at = place_of_level(level)
+        cdef HeldLines held
         cdef tuple place = self.calling_place()
         cdef object stamp = None
         cdef str shown = text if type(text) is str else str(text)
@@ -218,22 +293,20 @@ cdef class LineWriter:
         if not is_plain(shown) and not shown.isprintable():
             # Only internal errors of the router have several lines.
             shown = escape_unprintable(shown, lines=level == CRITICAL)
-        entry = tuple.__new__(
-            LogEntry, (source.module, name, shown, place[1], place[2], now // SECOND_NS, now % SECOND_NS)
-        )
+        entry = new_entry(source.module, LEVEL_NAMES[at], shown, place, now)
         self.kept.append(entry)
-        if source.timestamp:
-            stamp = (self.clock if source.format == TEXT else self.structured_clock).stamp(now)
-        if source.format == TEXT and not source.show_source:
-            if stamp is None:
-                line = f"{source.module} ({name}) {shown}"
+        plain = source.format == TEXT and not source.show_source
+        held = source.sink if level < C_ERROR and isinstance(source.sink, HeldLines) else None
+        if held is None or not plain \
+                or not held.append_text(self.clock if source.timestamp else None, now, source.heads[at], shown):
+            if source.timestamp:
+                stamp = (self.clock if source.format == TEXT else self.structured_clock).stamp(now)
+            if plain:
+                line = f"{source.heads[at]}{shown}" if stamp is None else f"{<str>stamp} {source.heads[at]}{shown}"
             else:
-                line = f"{<str>stamp} {source.module} ({name}) {shown}"
-        else:
-            line = FORMATS[source.format](entry, stamp, source.show_source)
-        if level >= C_ERROR or not isinstance(source.sink, HeldLines) \
-                or not (<HeldLines>source.sink).append(line, source.format):
-            source.sink.write(line, level, source.format, entry)
+                line = FORMATS[source.format](entry, stamp, source.show_source)
+            if held is None or not held.append(line, source.format):
+                source.sink.write(line, level, source.format, entry)
         self.fresh += 1
         if self.on_line is not None:
             self.on_line(entry)

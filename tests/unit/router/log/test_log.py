@@ -11,11 +11,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice.router.control.codec import encode
 from sluice.router.control.messages import Logged
+from sluice.router.escapes import escape_unprintable
 from sluice.router.log import (
     ALL_LEVELS,
     CRITICAL,
@@ -626,3 +628,29 @@ def test_half_of_surrogate_pair_is_logged_as_escape(tmp_path: Path) -> None:
     assert path.read_text().rstrip().endswith("a\\ud800b")
     assert [entry.text for entry in log.recent()] == ["a\\ud800b"]
     assert encode([Logged(*log.take_log_changes())])
+
+
+@pytest.mark.parametrize("length", range(20))
+@pytest.mark.parametrize("character", ["\x00", "\x1f", "\x7f", "\t", "\n", "é", "\x9f"])
+def test_unprintable_character_at_any_place_is_escaped(make_log: Any, length: int, character: str) -> None:
+    """Compiled code compares eight characters at once."""
+    log, lines = make_log()
+    for at in range(length):
+        log.info("SERVER", "~" * at + character + " " * (length - at - 1))
+    shown = escape_unprintable(character, lines=False)
+    assert lines() == [f"SERVER (info) {'~' * at}{shown}{' ' * (length - at - 1)}" for at in range(length)]
+
+
+@pytest.mark.parametrize("pattern", [None, "%H:%M:%S", "%%06luü", "%%3lu", "%Y"])
+def test_held_lines_are_those_written_at_once(tmp_path: Path, pattern: str | None) -> None:
+    """Held lines in format text are written by compiled code of their own."""
+    path = tmp_path / "log"
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}, timestamp_format=pattern))
+    for text in ("plain", "", "a\tb", "ä", "x" * 5000):
+        log.hold()
+        log.info("SERVER", text)
+        log.release()
+        log.info("SERVER", text)
+    found = [re.sub(r"\d", "0", line) for line in path.read_text().splitlines()]
+    assert len(found) == 10
+    assert found[::2] == found[1::2]
