@@ -147,13 +147,13 @@ class Attach(ControlMessage, kw_only=True):
     address: str | None  # as the client wrote it
     route: list[str] | None = None  # for a link from another Sluice router; see `pair`
     channel: int  # the router's channel number of the session
-    dynamic: bool
-    dynamic_address: str | None  # value of x-opt-qd.address
+    dynamic: bool = False
+    dynamic_address: str | None = None  # value of x-opt-qd.address
     caps: tuple[list[str], bool]  # capabilities, and whether they were encoded as an array
-    coordinator: bool
-    expiry: str | None
-    timeout: int
-    tenant: str | None  # prefix
+    coordinator: bool = False
+    expiry: str | None = None
+    timeout: int = 0
+    tenant: str | None = None  # prefix
     text: str  # the terminus as shown in the log
 
 
