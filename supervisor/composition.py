@@ -114,7 +114,7 @@ class RouterCore(Core):
         self.inherited_sockets: Final = inherited or InheritedSockets({}, log)
         # Links and configured objects share one range of identities; the configured objects have the first ones.
         identities = itertools.count(1 + _configured(configuration))
-        self.take_identity: Callable[[], int] = lambda: next(identities)  # each identity is used once
+        self.take_identity: Callable[[], int] = identities.__next__  # each identity is used once
 
         # Addresses
         entries, refused = address_entries(configuration.addresses)

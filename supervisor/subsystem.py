@@ -233,9 +233,15 @@ class Events:
         for connection_opened in self._opened[connection.origin.role]:
             connection_opened(connection, message)
 
-    def connection_closed(self, connection: RegisteredConnection) -> None:
-        """See Subsystem."""
-        for connection_closed in self._closed[connection.origin.role]:
+    def connection_closed(self, worker: WorkerProcess | None, connection: RegisteredConnection) -> None:
+        """Notify of the end of a connection, and of its links before. worker: that had it; None: it had none."""
+        role = connection.origin.role
+        if worker is not None:
+            dropped = self._dropped[role]
+            for link in connection.links.values():
+                for link_dropped in dropped:
+                    link_dropped(worker, link)
+        for connection_closed in self._closed[role]:
             connection_closed(connection)
 
     def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:

@@ -203,6 +203,8 @@ class InProcessAddresses(Subsystem):
 
         An exception of a handler propagates; its message counts as handled.
         """
+        if not self._waiting:
+            return False
         self._working = True
         try:
             for _ in range(LOCAL_MESSAGES_PER_WAKE):

@@ -164,6 +164,8 @@ class AuditTrail:
 
     def forget(self, connection: RegisteredConnection) -> None:
         """Forget a connection that has ended, after all subsystems were notified. Report what is still unreported."""
+        if not (self._refused or self._errors or self._logins):
+            return
         number = connection.number
         refused, error = number in self._refused, self._errors.pop(number, None)
         self._refused.discard(number)

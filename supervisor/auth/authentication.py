@@ -324,6 +324,8 @@ class Authentication(Subsystem):
             self._connections.close(connection, *DELETED)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
+        if not (self._facts or self._exchanges or self._claims or self._deleted or self._expiries):
+            return
         self._deleted.discard(connection.number)
         self._facts.pop(connection.number, None)
         timer = self._expiries.pop(connection.number, None)

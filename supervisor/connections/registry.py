@@ -304,6 +304,8 @@ class Connections(Subsystem):
     def work(self) -> bool:
         """Drop a batch of links of connections that have ended, round robin. Returns True if more can be dropped."""
         self._drops_left = DROPS_PER_WAKE
+        if not self._leaving:
+            return False
         while self._can_drop and self._drops_left:
             worker, message = self._leaving.popleft()
             connection = worker.connections.get(message.conn)
@@ -360,13 +362,10 @@ class Connections(Subsystem):
             self._asked.pop(connection.number, None)
             self._unopened.remove(connection)
             self._given_up.discard(connection.number)
-        if connection.edge:
+        if connection.way.edge:
             self._opens.closed(connection)
         self._profiles.leave(connection.profile)
         if connection.initiator is not None:
             self._initiated.discard(connection.number)
-        if worker is not None:
-            for link in connection.links.values():
-                self._events.link_dropped(worker, link)
-        self._events.connection_closed(connection)
+        self._events.connection_closed(worker, connection)
         connection.links = {}  # each link refers to its connection: so the records are freed without the collector

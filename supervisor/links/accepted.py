@@ -125,7 +125,7 @@ class AcceptedLinks(Subsystem):
             raise WorkerFaultError(f"attach: slot {link.slot}, generation {link.generation} is already in use")
         link.record = record
         connection = link.connection
-        if self._edges is None or not connection.edge or self._edges.standby.begins(link, record):
+        if self._edges is None or not connection.way.edge or self._edges.standby.begins(link, record):
             epoch = self._table.add_consumer(
                 record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.way
             )
@@ -144,8 +144,8 @@ class AcceptedLinks(Subsystem):
         """
         link.record = record
         connection = link.connection
-        self._table.add_producer(record, edge=connection.edge != 0)
-        if self._edges is not None and connection.edge:
+        self._table.add_producer(record, edge=connection.way.edge != 0)
+        if self._edges is not None and connection.way.edge:
             self._edges.produces(connection, link)
         if self._uplink is None or connection.edge:
             self._answers.send_after_own(record.epoch, worker, link, answer)

@@ -40,6 +40,7 @@ class AttachRequests(Subsystem):
         """take_identity: returns a new identity for a link. lookups: requests of an edge router to interior routers."""
         self._attaching = attaching
         self._policy = policy
+        self._ruled = policy.ruled
         self._neighbours = neighbours
         self._links = links
         self._accepted = accepted
@@ -65,10 +66,11 @@ class AttachRequests(Subsystem):
         ):
             worker.outbox.append(control.Refused(connection.number, message.link, INVALID_FIELD, ESCAPES_TEXT))
             return
-        denied = self._policy.attach(connection, message)
-        if denied is not None:
-            worker.outbox.append(_forbidden(message, denied.condition))
-            return
+        if connection.number in self._ruled:
+            denied = self._policy.attach(connection, message)
+            if denied is not None:
+                worker.outbox.append(_forbidden(message, denied.condition))
+                return
         if self._lookups is not None and self._lookups.ask(
             worker, connection, message, self._looked_up, self._attaching.mobile_key_of_sender
         ):
@@ -91,7 +93,8 @@ class AttachRequests(Subsystem):
 
     def _decide(self, worker: WorkerProcess, connection: RegisteredConnection, message: control.Attach) -> None:
         """Answer an attach that the policy permits, and that belongs to no link route of an interior router."""
-        message.address = self._policy.bound_address(connection, message)
+        if connection.number in self._ruled:
+            message.address = self._policy.bound_address(connection, message)
         role = connection.origin.role
         usable = role == INTER_ROUTER and self._neighbours.usable(connection)
         self._execute(worker, connection, message, self._attaching.decide(message, role, usable))

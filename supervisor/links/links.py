@@ -61,7 +61,7 @@ class Links(Subsystem):
         elif link.consumer:
             self._table.remove_consumer(record, worker.index, link.slot, link.generation)
         else:
-            self._table.remove_producer(record, edge=link.connection.edge != 0)
+            self._table.remove_producer(record, edge=link.connection.way.edge != 0)
 
     def snapshot_ops(self) -> Iterable[Op]:
         """Return the consumers of all addresses, at this and at other routers."""

@@ -120,6 +120,8 @@ class Policy(Subsystem):
         self._shares = SharedUsages(lambda text: log.error(MODULE, text))
         self._stats: dict[str, VhostStats] = {vhost.name: VhostStats() for vhost in self._vhosts}
         self._grants: dict[int, Grant] = {}  # by connection number
+        #: Connections with rules, by number. `attach` and `bound_address` concern no others.
+        self.ruled: Final[Mapping[int, object]] = self._grants
         self._addresses: dict[str, str] = {}  # resolved names of remote hosts that files did not resolve
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: Threads | None = None

@@ -466,7 +466,7 @@ class TlsProfiles(Subsystem):
 
     def user_of(self, connection: RegisteredConnection, message: Opened) -> str | None:
         """Return the user of a connection whose open has arrived."""
-        if connection.initiator is not None:
+        if connection.initiator is not None or message.tls is None:
             return message.user
         return self._identity(connection, message.mechanism, message.user, message.tls)
 
