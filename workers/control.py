@@ -1,6 +1,5 @@
 """Worker's end of the control channels: sends events, receives orders, deltas and connections."""
 
-import contextlib
 import os
 import select
 import socket
@@ -38,7 +37,7 @@ DELAYED_EVENT_MS = 2  # time that an event waits for others if the supervisor ne
 
 
 class Channels(Protocol):
-    """Channels between a Control and the supervisor. Receiving raises BlockingIOError if nothing is available."""
+    """Channels between a Control and the supervisor. Receiving returns None if nothing is available."""
 
     def announcers(self) -> list[int]:
         """Return the descriptors that announce messages."""
@@ -49,12 +48,12 @@ class Channels(Protocol):
     def connections(self) -> int:
         """Return the descriptor that announces connections."""
 
-    def receive_delta(self) -> bytes: ...
+    def receive_delta(self) -> bytes | None: ...
 
-    def receive(self) -> list[bytes]:
-        """Receive the parts of one message."""
+    def receive(self) -> list[bytes] | None:
+        """Receive the parts of one message. After None, the descriptor announces the next message."""
 
-    def receive_connection(self) -> tuple[bytes, list[int]]:
+    def receive_connection(self) -> tuple[bytes, list[int]] | None:
         """Receive octets and the descriptors sent with them."""
 
     def send(self, parts: list[bytes]) -> None: ...
@@ -74,6 +73,7 @@ class SocketChannels:
         self._messages = socket.socket(fileno=setup.control_fd)
         self._messages.setblocking(False)
         self._frames = FrameDecoder()
+        self._drained = False  # the last read has emptied the control socket
         self._unsent = bytearray()  # octets for which the control socket has no room
         self._room = select.epoll()  # announces room in the control socket while octets wait
         self._room.register(self._messages, 0)
@@ -106,24 +106,34 @@ class SocketChannels:
     def connections(self) -> int:
         return self._handover.fileno()
 
-    def receive_delta(self) -> bytes:
+    def receive_delta(self) -> bytes | None:
         try:
             return self._deltas.recv(zmq.NOBLOCK)
         except zmq.Again:
-            raise BlockingIOError from None
+            return None
 
-    def receive(self) -> list[bytes]:
+    def receive(self) -> list[bytes] | None:
         if self._unsent:
             self._write(b"")
         while (parts := self._frames.take()) is None:
-            octets = self._messages.recv(MESSAGE_OCTETS)
+            if self._drained:  # a read would find nothing, and epoll announces octets that arrive from now on
+                self._drained = False
+                return None
+            try:
+                octets = self._messages.recv(MESSAGE_OCTETS)
+            except BlockingIOError:
+                return None
             if not octets:
                 os._exit(1)  # the supervisor has exited
+            self._drained = len(octets) < MESSAGE_OCTETS
             self._frames.feed(octets)
         return parts
 
-    def receive_connection(self) -> tuple[bytes, list[int]]:
-        data, descriptors, _, _ = socket.recv_fds(self._handover, HANDOVER_OCTETS, 1)
+    def receive_connection(self) -> tuple[bytes, list[int]] | None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._handover, HANDOVER_OCTETS, 1)
+        except BlockingIOError:
+            return None
         return data, descriptors
 
     def send(self, parts: list[bytes]) -> None:
@@ -186,6 +196,7 @@ class WorkerControl:
         self.more_deltas = False
         self.more_messages = False
         self.taken: deque[tuple[Order, bytes | None]] = deque()  # messages of the last part read, not handled yet
+        self.handovers = 1  # most connections to take in the next wake
         self.messages_left = MESSAGES_A_WAKE  # in this wake
         self.ops_left = OPS_PER_WAKE
 
@@ -260,39 +271,46 @@ class WorkerControl:
 
     def _take_deltas(self) -> bool:
         """Return False if there may be more."""
-        with contextlib.suppress(BlockingIOError):
-            while self.ops_left > 0:
-                data = self.channels.receive_delta()
-                if data.startswith(DELTA_TOPIC):
-                    delta = decode_delta(data)
-                    self.ops_left -= len(delta.ops)
-                    self.on_delta(delta.epoch, delta.ops)
-                if not self.has_time():
-                    break
-            return False
-        return True
+        while self.ops_left > 0:
+            data = self.channels.receive_delta()
+            if data is None:
+                return True
+            if data.startswith(DELTA_TOPIC):
+                delta = decode_delta(data)
+                self.ops_left -= len(delta.ops)
+                self.on_delta(delta.epoch, delta.ops)
+            if not self.has_time():
+                break
+        return False
 
     def _take_messages(self) -> bool:
         """Return False if there may be more."""
-        with contextlib.suppress(BlockingIOError):
-            while self.messages_left > 0:
-                if not self.taken:
-                    parts = self.channels.receive()
-                    self.taken.extend(join_octets(decode_orders(parts[0]), parts[1:]))
-                self.messages_left -= 1
-                self.on_message(*self.taken.popleft())
-                if not self.has_time():
-                    break
-            return False
-        return True
+        while self.messages_left > 0:
+            if not self.taken:
+                parts = self.channels.receive()
+                if parts is None:
+                    return True
+                self.taken.extend(join_octets(decode_orders(parts[0]), parts[1:]))
+            self.messages_left -= 1
+            self.on_message(*self.taken.popleft())
+            if not self.has_time():
+                break
+        return False
 
     def adopt(self) -> None:
-        """Take connections that the supervisor hands over."""
-        for _ in range(HANDOVERS_PER_WAKE):
-            try:
-                data, descriptors = self.channels.receive_connection()
-            except BlockingIOError:
+        """Take connections that the supervisor hands over.
+
+        A look for another one costs a system call, and most connections come alone. So a wake takes one, and twice as
+        many as the wake before if that has left some; epoll announces those that are left.
+        """
+        most = self.handovers
+        self.handovers = min(2 * most, HANDOVERS_PER_WAKE)
+        for _ in range(most):
+            received = self.channels.receive_connection()
+            if received is None:
+                self.handovers = 1
                 return
+            data, descriptors = received
             if not data:
                 os._exit(1)  # the supervisor has exited
             try:

@@ -123,23 +123,17 @@ class MemoryChannels:
     def connections(self) -> int:
         return self.handover
 
-    def receive_delta(self) -> bytes:
+    def receive_delta(self) -> bytes | None:
         self._empty(self.announces_deltas, self.deltas)
-        if not self.deltas:
-            raise BlockingIOError
-        return self.deltas.popleft()
+        return self.deltas.popleft() if self.deltas else None
 
-    def receive(self) -> list[bytes]:
+    def receive(self) -> list[bytes] | None:
         self._empty(self.announcer, self.orders)
-        if not self.orders:
-            raise BlockingIOError
-        return self.orders.popleft()
+        return self.orders.popleft() if self.orders else None
 
-    def receive_connection(self) -> tuple[bytes, list[int]]:
+    def receive_connection(self) -> tuple[bytes, list[int]] | None:
         self._empty(self.handover, self.given)
-        if not self.given:
-            raise BlockingIOError
-        return self.given.popleft()
+        return self.given.popleft() if self.given else None
 
     def send(self, parts: list[bytes]) -> None:
         self.events.append(parts)
