@@ -68,6 +68,10 @@ cdef uint32_t finished_before(const LinkSlot* slot, uint32_t second) noexcept no
     return slot.started[second % RATE_SECONDS]
 
 
+# Counters of a link without deliveries, as text of the log.
+cdef str UNUSED_LINK = "del=0 presett=0 psdrop=0 acc=0 rej=0 rel=0 mod=0 delay1=0 delay10=0 blocked=no"
+
+
 cdef double finished_rate(const LinkSlot* slot, uint64_t now) noexcept nogil:
     """Return the deliveries finished per second, over the RATE_OF seconds before `now` (ns)."""
     cdef uint32_t second = <uint32_t>(now // NANOSECONDS)
@@ -394,6 +398,9 @@ cdef class Region:
         check_worker(self, worker)
         check_link(self, index)
         slot = self.link_slot(worker, index)
+        if not (slot.deliveries | slot.presettled | slot.dropped_presettled | slot.accepted | slot.rejected
+                | slot.released | slot.modified | slot.delayed_1s | slot.delayed_10s | slot.blocked):
+            return slot.last_delivery, UNUSED_LINK
         return slot.last_delivery, (
             f"del={slot.deliveries} presett={slot.presettled} psdrop={slot.dropped_presettled} acc={slot.accepted}"
             f" rej={slot.rejected} rel={slot.released} mod={slot.modified} delay1={slot.delayed_1s}"

@@ -34,12 +34,18 @@ class AttachReplies:
         decision."""
         self._count = count
         # Links whose answer was not sent, in the order of their attaches, each with its decision. A link in the state
-        # ROUTABLE delays no other answer.
-        self._sessions: dict[Session, OrderedDict[RequestedLink, Decision | None]] = {}
+        # ROUTABLE delays no other answer. A link that waits alone, without a decision, stands for such a mapping.
+        self._sessions: dict[Session, RequestedLink | OrderedDict[RequestedLink, Decision | None]] = {}
 
     def expect(self, record: "RequestedLink") -> None:
         """Note that a link waits for a decision."""
-        self._sessions.setdefault(record.link.session, OrderedDict())[record] = None
+        session = record.link.session
+        if session in self._sessions:
+            waiting = self._waiting(session)
+            assert waiting is not None
+            waiting[record] = None
+        else:
+            self._sessions[session] = record
         self._count(1)
 
     def take(self, record: "RequestedLink", answer: control.Answer) -> Iterable[Decision]:
@@ -48,13 +54,12 @@ class AttachReplies:
         Take each answer from the result after the one before was sent, because that may end the session.
         """
         session = record.link.session
-        if record.state == "asked" and type(answer) in FINAL:
-            waiting = self._sessions.get(session)
-            if waiting is not None and len(waiting) == 1 and record in waiting:  # delays nothing, and is not delayed
-                self._count(-1)
-                record.advance("answer")
-                self._forget_session(session)
-                return (answer,)  # type: ignore[return-value]  # of a type in FINAL
+        alone = self._sessions.get(session) is record  # delays nothing, and is not delayed
+        if alone and record.state == "asked" and type(answer) in FINAL:
+            self._count(-1)
+            record.advance("answer")
+            self._forget_session(session)
+            return (answer,)  # type: ignore[return-value]  # of a type in FINAL
         return self._take_in_order(record, answer)
 
     def _take_in_order(self, record: "RequestedLink", answer: control.Answer) -> Iterator[Decision]:
@@ -71,7 +76,7 @@ class AttachReplies:
                 record.advance("route")
             case _:
                 record.advance("answer")
-                waiting = self._sessions.get(record.link.session)
+                waiting = self._waiting(record.link.session)
                 if waiting is None or record not in waiting:
                     yield answer  # of a link that was decided to be routed
                     return
@@ -82,14 +87,15 @@ class AttachReplies:
         """Forget a link that is about to end; return its decision if that was not executed. Call `due` next."""
         if record.state == "asked":
             self._count(-1)
-        waiting = self._sessions.get(record.link.session)
+        waiting = self._waiting(record.link.session)
         return None if waiting is None else waiting.pop(record, None)
 
-    def due(self, session: Session) -> Iterator[Decision]:
-        """Yield the answers of a session to send now."""
-        waiting = self._sessions.get(session)
-        if waiting is None:
-            return
+    def due(self, session: Session) -> Iterable[Decision]:
+        """Return the answers of a session to send now. Take each from the result after the one before was sent."""
+        waiting = self._waiting(session)
+        return () if waiting is None else self._due(session, waiting)
+
+    def _due(self, session: Session, waiting: "OrderedDict[RequestedLink, Decision | None]") -> Iterator[Decision]:
         while waiting:
             record, answer = next(iter(waiting.items()))
             if record.state in UNDECIDED or session.ended:
@@ -98,6 +104,16 @@ class AttachReplies:
             if answer is not None:
                 yield answer
         self._forget_session(session)
+
+    def _waiting(self, session: Session) -> "OrderedDict[RequestedLink, Decision | None] | None":
+        """Return the links of a session that wait for answers, with their decisions; None: there are none."""
+        waiting = self._sessions.get(session)
+        if waiting is None or isinstance(waiting, OrderedDict):
+            return waiting
+        found: OrderedDict[RequestedLink, Decision | None] = OrderedDict()
+        found[waiting] = None
+        self._sessions[session] = found
+        return found
 
     def _forget_session(self, session: Session) -> None:
         """Drop the entry of a session without unanswered attaches."""

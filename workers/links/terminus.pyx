@@ -141,6 +141,8 @@ cdef class PeerTerminus:
             return "{<none>}"
         if self.code == C_COORDINATOR:
             return "{<coordinator>}"
+        if len(self.items) <= C_DURABLE:       # the others have their defaults
+            return "{" + (self.address or "<none>") + " expire:sess}"
         shown = ("(dyn)" if self.dynamic else "") + (self.address or "<none>")
         durable = self.value(C_DURABLE)
         if isinstance(durable, int):

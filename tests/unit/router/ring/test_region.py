@@ -285,6 +285,11 @@ def test_end_of_link_has_counters_as_text(region: Region) -> None:
     assert region.link_end(1, 5) == (
         123, "del=9 presett=1 psdrop=0 acc=7 rej=0 rel=0 mod=0 delay1=0 delay10=2 blocked=yes",
     )  # fmt: skip
+    free_link(region, 1, 5)
+    claim_link(region, 1, 5, 2)
+    assert region.link_end(1, 5) == (
+        0, "del=0 presett=0 psdrop=0 acc=0 rej=0 rel=0 mod=0 delay1=0 delay10=0 blocked=no",
+    )  # fmt: skip
     with pytest.raises(IndexError):
         region.link_end(1, LINKS)
 
