@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 @pytest.mark.parametrize("case", CASES)
 def test_configurations_in_manifests_are_valid(case: str, authority: Pki, tmp_path: Path) -> None:
     """Each configuration is checked with the files that the pod would have."""
-    for secret in ("clients", "routers"):
+    for secret in ("clients", "routers", "broker"):
         folder = tmp_path / "tls" / secret
         folder.mkdir(parents=True)
         for name, source in zip(("tls.crt", "tls.key"), authority.server, strict=True):
@@ -100,7 +101,8 @@ def test_configurations_in_manifests_are_valid(case: str, authority: Pki, tmp_pa
             file.write_text(text.replace("/etc/sluice/", f"{tmp_path}/"))
             if folder is tmp_path:
                 checked.append(str(file))
-    result = subprocess.run([*command(), "check", *checked], capture_output=True, text=True)
+    environment = {**os.environ, "BROKER_PASSWORD": "secret"}
+    result = subprocess.run([*command(), "check", *checked], capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
     assert "warning" not in result.stderr
     assert checked
@@ -112,6 +114,62 @@ def test_interior_routers_of_network_connect_to_lower_ordinals() -> None:
     ]
     neighbours = {name: text.count("role: inter-router\n    host") for name, text in found["data"].items()}
     assert neighbours == {f"sluice-interior-{ordinal}.conf": ordinal for ordinal in range(3)}
+
+
+def pod(text: str, kind: str) -> dict[str, Any]:
+    """Return the specification of the pods of the only object of a kind."""
+    (found,) = objects(text, kind)
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
+
+
+def test_release_without_interior_routers_has_edge_routers_with_uplinks_only() -> None:
+    text = render("site")
+    assert objects(text, "StatefulSet") == []
+    assert [found["metadata"]["name"] for found in objects(text, "Service")] == ["sluice"]
+    (found,) = objects(text, "ConfigMap")
+    assert [line.split()[1] for line in found["data"]["edge.conf"].splitlines() if " host: " in line] == [
+        "a.example",
+        "b.example",
+    ]
+
+
+def test_spread_without_selector_counts_pods_of_same_kind() -> None:
+    zone, node = pod(render("site"), "Deployment")["topologySpreadConstraints"]
+    assert zone["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "edge"
+    assert node["labelSelector"] == {"matchLabels": {"team": "shops"}}
+    (default,) = pod(render("one"), "StatefulSet")["topologySpreadConstraints"]
+    assert default["topologyKey"] == "kubernetes.io/hostname"
+    assert "topologySpreadConstraints" not in pod(render("everything"), "StatefulSet")
+
+
+def test_objects_of_the_cluster_replace_those_of_the_chart() -> None:
+    text = render("own")
+    assert [found["metadata"]["name"] for found in objects(text, "ConfigMap")] == ["sluice-edge"]
+    assert objects(text, "ServiceAccount") == []
+    interior = pod(text, "StatefulSet")
+    assert interior["volumes"][0] == {"name": "router", "configMap": {"name": "routers"}}
+    assert interior["serviceAccountName"] == "messaging"
+    assert interior["securityContext"].keys() == {"runAsNonRoot", "fsGroupChangePolicy", "seccompProfile"}
+    for given in (interior, pod(text, "Deployment")):
+        (router,) = given["containers"]
+        assert "BROKER_PASSWORD" in [each["name"] for each in router["env"]]
+        assert "broker" in [each["name"] for each in router["volumeMounts"]]
+        assert "broker" in [each["name"] for each in given["volumes"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("interior.replicas=0", "interior.replicas: 0 needs edge.enabled, and edge.uplinks"),
+        ("service.nodePorts.amqp=30672", "service.nodePorts needs service.type NodePort or LoadBalancer"),
+        ("service.loadBalancerSourceRanges={192.0.2.0/24}", "service.loadBalancerSourceRanges need service.type"),
+    ],
+)
+def test_value_without_its_condition_is_refused(value: str, reason: str) -> None:
+    result = helm("template", "sluice", CHART, "--kube-version", VERSIONS[-1], "--set", value)
+    assert result.returncode != 0
+    assert reason in result.stderr
 
 
 def test_alerts_are_those_outside_kubernetes_for_this_release() -> None:
@@ -132,7 +190,7 @@ def test_workers_are_whole_cores_of_the_limit(cpu: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["interior.replica=2", "image.pullPolicy=Sometimes", "interior.replicas=0", "log.enable=loud"]
+    "value", ["interior.replica=2", "image.pullPolicy=Sometimes", "interior.replicas=-1", "log.enable=loud"]
 )
 def test_invalid_value_is_refused(value: str) -> None:
     result = helm("template", "sluice", CHART, "--kube-version", VERSIONS[-1], "--set", value)

@@ -93,11 +93,14 @@ connector {
 }
 {{ end }}
 {{- else }}
+{{- $own := printf "%s-uplink.%s.svc.%s" (include "sluice.fullname" .root) .root.Release.Namespace $values.clusterDomain }}
+{{- $uplinks := .given.uplinks | default (list (dict "host" $own)) }}
+{{- range $number, $uplink := $uplinks }}
 connector {
-    name: interior
+    name: interior{{ if gt (len $uplinks) 1 }}-{{ $number }}{{ end }}
     role: edge
-    host: {{ include "sluice.fullname" .root }}-uplink.{{ .root.Release.Namespace }}.svc.{{ $values.clusterDomain }}
-    port: 45672
+    host: {{ $uplink.host }}
+    port: {{ $uplink.port | default 45672 | int }}
 {{- if $routersTls }}
     sslProfile: routers
     saslMechanisms: EXTERNAL
@@ -106,6 +109,7 @@ connector {
 {{- end }}
 }
 {{ end }}
+{{- end }}
 {{- if $values.policy.enabled }}
 policy {
     enableVhostPolicy: yes
@@ -164,6 +168,9 @@ metadata:
   labels:
     {{- include "sluice.selector" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .kind }}
+    {{- with .given.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   annotations:
     # These attributes take effect only when a router starts.
     sluice/restart: {{ printf "%s workers, %v MB" (include "sluice.workers" .given) .given.maxBufferedMegabytes | quote }}
@@ -171,7 +178,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "sluice.fullname" .root }}
+  serviceAccountName: {{ $values.serviceAccount.name | default (include "sluice.fullname" .root) }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ $values.shutdown.gracePeriodSeconds | int }}
@@ -181,30 +188,27 @@ spec:
   {{- with $values.image.pullSecrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
   {{- end }}
-  securityContext:
-    runAsNonRoot: true
-    runAsUser: 10001
-    runAsGroup: 10001
-    fsGroup: 10001
-    fsGroupChangePolicy: OnRootMismatch
-    seccompProfile: {type: RuntimeDefault}
+  securityContext: {{- toYaml $values.podSecurityContext | nindent 4 }}
   {{- with .given.nodeSelector }}
   nodeSelector: {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .given.tolerations }}
   tolerations: {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- if .given.affinity }}
-  affinity: {{- toYaml .given.affinity | nindent 4 }}
-  {{- else }}
+  {{- with .given.affinity }}
+  affinity: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- $constraints := .given.topologySpreadConstraints }}
+  {{- if not (or $constraints .given.affinity) }}
+  {{- $node := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" }}
+  {{- $constraints = list $node }}
+  {{- end }}
+  {{- if $constraints }}
+  {{- $labels := include "sluice.selector" .root | fromYaml | merge (dict "app.kubernetes.io/component" .kind) }}
   topologySpreadConstraints:
-    - maxSkew: 1
-      topologyKey: kubernetes.io/hostname
-      whenUnsatisfiable: ScheduleAnyway
-      labelSelector:
-        matchLabels:
-          {{- include "sluice.selector" .root | nindent 10 }}
-          app.kubernetes.io/component: {{ .kind }}
+    {{- range $constraints }}
+    - {{ merge (deepCopy .) (dict "labelSelector" (.labelSelector | default (dict "matchLabels" $labels))) | toYaml | nindent 6 | trim }}
+    {{- end }}
   {{- end }}
   containers:
     - name: router
@@ -214,6 +218,9 @@ spec:
       env:
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        {{- with $values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       ports:
         {{- if $values.tls.clients.secretName }}
         - {name: amqps, containerPort: 5671}
@@ -262,9 +269,12 @@ spec:
         {{- end }}
         - {name: shm, mountPath: /dev/shm}
         - {name: tmp, mountPath: /tmp}
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: router
-      configMap: {name: {{ include "sluice.fullname" .root }}-{{ .kind }}}
+      configMap: {name: {{ .given.existingConfigMap | default (printf "%s-%s" (include "sluice.fullname" .root) .kind) }}}
     {{- if $values.policy.enabled }}
     - name: policy
       configMap: {name: {{ include "sluice.fullname" .root }}-policy}
@@ -286,4 +296,7 @@ spec:
       emptyDir: {medium: Memory, sizeLimit: 1Mi}
     - name: tmp
       emptyDir: {medium: Memory, sizeLimit: 16Mi}
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
