@@ -3,6 +3,7 @@
 from typing import Final
 from urllib.parse import urlsplit
 
+from sluice.router.config.collector_tls import build_collector_tls
 from sluice.router.config.entities import OpenTelemetryConfig
 from sluice.router.config.errors import Problems
 from sluice.router.config.validate import Entity
@@ -25,7 +26,7 @@ def build_open_telemetry(entity: Entity, problems: Problems) -> OpenTelemetryCon
         line=entity.line or None,
         values=entity.values,
         endpoint=endpoint,
-        ca_cert_file=entity.optional_text("caCertFile"),
+        tls=build_collector_tls(entity, problems),
         logs=entity.flag("logs"),
         metrics=entity.flag("metrics"),
         metrics_interval_seconds=entity.number("metricsIntervalSeconds"),

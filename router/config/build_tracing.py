@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sluice.router.addressing.pattern import MAX_TOKENS, PatternError, canonical
+from sluice.router.config.collector_tls import build_collector_tls
 from sluice.router.config.entities import OpenTelemetryConfig, TracingConfig
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.errors import Problems
@@ -40,7 +41,7 @@ def build_tracing(entity: Entity, problems: Problems) -> TracingConfig:
         line=entity.line or None,
         values=entity.values,
         endpoint=endpoint,
-        ca_cert_file=entity.optional_text("caCertFile"),
+        tls=build_collector_tls(entity, problems),
         ratio=ratio or 0.0,
         addresses=tuple(addresses),
         parent_based=entity.flag("parentBased"),

@@ -9,8 +9,10 @@ from sluice.router.config.entities import (
     Configuration,
     ConnectorConfig,
     ListenerConfig,
+    OpenTelemetryConfig,
     SaslUsersConfig,
     SslProfileConfig,
+    TracingConfig,
 )
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.password import file_of
@@ -39,7 +41,7 @@ class Danger(NamedTuple):
 def dangers(configuration: Configuration) -> list[Danger]:
     """Return all findings in the order of lines."""
     found = [*_of(configuration, _listener), *_of(configuration, _connector), *_of(configuration, _profile)]
-    found += [*_of(configuration, _users), *_of(configuration, _vhost)]
+    found += [*_of(configuration, _users), *_of(configuration, _vhost), *_of(configuration, _collector)]
     open_ones = [each for each in configuration.listeners if not is_local(each.host)]
     if open_ones and not configuration.policy.vhosts_enabled:
         text = f"listener '{open_ones[0].name}' is open to others, and without vhost policy every client may use every"
@@ -137,6 +139,11 @@ def _profile(configuration: Configuration, profile: EntityConfig) -> Iterator[Da
 def _users(configuration: Configuration, users: EntityConfig) -> Iterator[Danger]:
     if isinstance(users, SaslUsersConfig):
         yield from _file(configuration, users, f"saslUsers '{users.name}': file", users.users_file)
+
+
+def _collector(configuration: Configuration, section: EntityConfig) -> Iterator[Danger]:
+    if isinstance(section, OpenTelemetryConfig | TracingConfig) and section.tls.key_file is not None:
+        yield from _file(configuration, section, f"{section.type}: privateKeyFile", section.tls.key_file)
 
 
 def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sluice.router.addressing.pattern import canonical, from_prefix
 from sluice.router.config.allowed_routers import AllowedRouter
+from sluice.router.config.collector_tls import CollectorTls
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.jsontext import JsonValue
 from sluice.router.config.policy_entities import PolicyConfig, VhostConfig
@@ -380,7 +381,7 @@ class TracingConfig(EntityConfig, frozen=True, kw_only=True):
     type: ClassVar[str] = "tracing"
 
     endpoint: str | None  # None: that of the section openTelemetry
-    ca_cert_file: str | None
+    tls: CollectorTls  # for `endpoint`
     ratio: float  # from 0 to 1
     addresses: tuple[str, ...]  # patterns
     parent_based: bool
@@ -393,7 +394,7 @@ class OpenTelemetryConfig(EntityConfig, frozen=True, kw_only=True):
     type: ClassVar[str] = "openTelemetry"
 
     endpoint: str  # without the path of a signal
-    ca_cert_file: str | None
+    tls: CollectorTls
     logs: bool
     metrics: bool
     metrics_interval_seconds: int

@@ -11,6 +11,7 @@ from typing import Final
 
 from sluice.router.config.build_open_telemetry import SIGNAL_PATHS
 from sluice.router.config.build_tracing import NO_COLLECTOR
+from sluice.router.config.collector_tls import CollectorTls
 from sluice.router.config.entities import Configuration, OpenTelemetryConfig, TracingConfig
 from sluice.router.log import ERROR, LEVELS, ProcessLog
 from sluice.router.tracing.spans import DeliverySpan
@@ -33,7 +34,7 @@ END_SECONDS: Final = 5.0  # time limit for the last export
 MOST_UNSENT: Final = MAX_REQUEST // 2  # octets that wait for the process; with more, messages are dropped
 STALL_SECONDS: Final = 10.0  # time of dropped messages after which the process hangs
 
-_Target = tuple[str, str | None]  # URL, and path of a file of authorities
+_Target = tuple[str, CollectorTls]  # URL and files
 
 
 class CollectorExport(Subsystem):
@@ -242,13 +243,13 @@ def _sections(configuration: Configuration) -> tuple[TracingConfig | None, OpenT
 
 
 def _targets(tracing: TracingConfig | None, collector: OpenTelemetryConfig | None) -> dict[str, _Target]:
-    """Return the URL and the file of authorities of each signal that is exported."""
+    """Return the target of each signal that is exported."""
     found: dict[str, _Target] = {}
     if collector is not None:
         wanted = {TRACES: tracing is not None, LOGS: collector.logs, METRICS: collector.metrics}
         for signal, path in SIGNAL_PATHS.items():
             if wanted[signal]:
-                found[signal] = collector.endpoint + path, collector.ca_cert_file
+                found[signal] = collector.endpoint + path, collector.tls
     if tracing is not None and tracing.endpoint is not None:
-        found[TRACES] = tracing.endpoint, tracing.ca_cert_file
+        found[TRACES] = tracing.endpoint, tracing.tls
     return found

@@ -4,6 +4,7 @@ The exporter of OpenTelemetry's SDK sends its requests through a session of the 
 content of answers, takes redirections for success, and reads answers of any size. This session checks them.
 """
 
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -88,12 +89,25 @@ class CollectorSession(requests.Session):
             raise AnswerError("the collector's answer cannot be decoded") from None
 
 
+def _tls_reason(error: BaseException) -> str:
+    """Return the reason of a failure of TLS, in the words of OpenSSL."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        # urllib3 passes the error of OpenSSL as an argument of its own.
+        inner = cause.args[0] if cause.args else None
+        cause = inner if isinstance(inner, BaseException) else cause.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the collector's certificate is not trusted: {cause.verify_message}"
+    words = None if cause is None else cause.reason
+    return f"TLS fails: {(words or 'unknown error').replace('_', ' ').lower()}"
+
+
 def _reason(error: Exception) -> str:
     """Return the reason of a failure, without text of the peer."""
     if isinstance(error, AnswerError):
         return str(error)
     if isinstance(error, SSLError):
-        return "TLS fails, or the collector's certificate is not trusted"
+        return _tls_reason(error)
     # `requests` reports a time-out within the content as a ConnectionError.
     if isinstance(error, Timeout) or (error.args and isinstance(error.args[0], ReadTimeoutError)):
         return "the collector does not answer in time"

@@ -2,7 +2,7 @@
 
 To the process:
 
-- `setup`: `targets` (by signal: endpoint, and path of a file of authorities or null), `router` (id), `began` (start of
+- `setup`: `targets` (by signal: endpoint, and the fields of CollectorTls), `router` (id), `began` (start of
   the router, in ns since the Unix epoch). Sent first, and again whenever a target changes.
 - `spans`: the fields of each DeliverySpan.
 - `lines`: for each entry of the log the number of the worker (null: the supervisor) and the fields of the LogEntry.

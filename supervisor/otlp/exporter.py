@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Generic
 
+from sluice.router.config.collector_tls import CollectorTls
 from sluice.router.version import VERSION
 from sluice.supervisor.otlp.signal_queue import Item
 
@@ -28,11 +29,8 @@ class Exporter(ABC, Generic[Item]):
     MOST_WAITING: ClassVar[int]  # limit of the weights of all items that wait for the collector
     NEWEST: ClassVar[bool] = False  # True: the newest items stay if there is no room for all
 
-    def __init__(self, endpoint: str, ca: str | None, router: str) -> None:
-        """ca: path of the file with the collector's authorities; None: those of the system. router: its id.
-
-        Raises ExportError.
-        """
+    def __init__(self, endpoint: str, tls: CollectorTls, router: str) -> None:
+        """router: its id. Raises ExportError."""
         # The SDK logs each failure, and without a handler its lines go to stderr. The router logs failures itself.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         logging.getLogger("opentelemetry").propagate = False
@@ -44,7 +42,12 @@ class Exporter(ABC, Generic[Item]):
 
             self._session: Final = CollectorSession(self._rejected())
             self._exporter: Final = self._made(
-                endpoint=endpoint, certificate_file=ca, timeout=TIMEOUT_SECONDS, session=self._session
+                endpoint=endpoint,
+                certificate_file=tls.ca_cert_file,
+                client_certificate_file=tls.cert_file,
+                client_key_file=tls.key_file,
+                timeout=TIMEOUT_SECONDS,
+                session=self._session,
             )
         except ImportError as error:
             raise ExportError(f"{self.SUBJECT} {MISSING}") from error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from sluice.router.config.collector_tls import CollectorTls
 from sluice.supervisor.otlp.exporter import Exporter
 
 # Name of a sample, labels and value.
@@ -39,9 +40,9 @@ class MetricExporter(Exporter[MetricPage]):
     MOST_WAITING = 1  # pages
     NEWEST = True
 
-    def __init__(self, endpoint: str, ca: str | None, router: str, began: int) -> None:
+    def __init__(self, endpoint: str, tls: CollectorTls, router: str, began: int) -> None:
         """began: start of the router, in ns since the Unix epoch; others as of Exporter. Raises ExportError."""
-        super().__init__(endpoint, ca, router)
+        super().__init__(endpoint, tls, router)
         self._starts: Final = CounterStarts(began)
 
     @staticmethod

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
+from sluice.router.config.collector_tls import CollectorTls
 from sluice.router.log.entry import LogEntry
 from sluice.router.tracing.spans import DeliverySpan
 from sluice.supervisor.children.framing import MessageSplitter, pack
@@ -40,7 +41,7 @@ class ExportLoop:
         self._socket: Final = ours
         self._received: Final = MessageSplitter(MAX_REQUEST)
         self._sending: Final = threading.Lock()
-        self._targets: dict[str, Any] = {}  # endpoint and file of authorities, by signal
+        self._targets: dict[str, Any] = {}  # endpoint and files of CollectorTls, by signal
         self._exports: Final[dict[str, SignalExport[Any]]] = {}
         self._closed: Final[list[SignalExport[Any]]] = []  # exports to earlier targets
         self._counts: Final = {name: ExportCounts() for name in SIGNALS}
@@ -110,11 +111,12 @@ class ExportLoop:
 
     def _exporter(self, name: str, setup: dict[str, Any]) -> Exporter[Any]:
         """Return the exporter of a signal. Raises ExportError."""
-        endpoint, ca = setup["targets"][name]
+        endpoint, files = setup["targets"][name]
+        tls = CollectorTls(*files)
         router = setup["router"]
         if name == METRICS:
-            return MetricExporter(endpoint, ca, router, setup["began"])
-        return LogExporter(endpoint, ca, router) if name == LOGS else SpanExporter(endpoint, ca, router)
+            return MetricExporter(endpoint, tls, router, setup["began"])
+        return LogExporter(endpoint, tls, router) if name == LOGS else SpanExporter(endpoint, tls, router)
 
     def _close(self, name: str) -> None:
         export = self._exports.pop(name, None)

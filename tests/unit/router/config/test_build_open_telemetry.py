@@ -20,8 +20,13 @@ def load(*lines: str) -> OpenTelemetryConfig:
 
 def test_open_telemetry_attributes_are_read() -> None:
     found = load("endpoint: https://c.example:4318/otlp/", "logs: no", "metrics: no", "metricsIntervalSeconds: 5")
-    assert (found.endpoint, found.ca_cert_file) == ("https://c.example:4318/otlp", None)
+    assert (found.endpoint, found.tls) == ("https://c.example:4318/otlp", (None, None, None))
     assert (found.logs, found.metrics, found.metrics_interval_seconds) == (False, False, 5)
+
+
+def test_open_telemetry_files_for_tls_are_read() -> None:
+    found = load("endpoint: https://c.example:4318", "caCertFile: /ca", "certFile: /own", "privateKeyFile: /key")
+    assert found.tls == ("/ca", "/own", "/key")
 
 
 def test_open_telemetry_defaults_export_logs_and_metrics_each_minute() -> None:
@@ -37,6 +42,8 @@ def test_open_telemetry_defaults_export_logs_and_metrics_each_minute() -> None:
         (("endpoint: http://me:secret@a:4318",), 5, "has a user or a password"),
         (("endpoint: http://a:4318/v1/logs",), 5, "must not end in /v1/logs"),
         (("endpoint: http://a:4318/?key=1",), 5, "neither a query nor a fragment"),
+        ((ENDPOINT, "certFile: /own"), 6, "certFile is set, but privateKeyFile is not"),
+        ((ENDPOINT, "privateKeyFile: /key"), 6, "privateKeyFile is set, but certFile is not"),
         ((ENDPOINT, "metricsIntervalSeconds: 0"), 6, "between 1 and 3600"),
         ((ENDPOINT, "}", "openTelemetry {", ENDPOINT), 7, "duplicates unique attribute"),
     ],

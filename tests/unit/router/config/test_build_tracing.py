@@ -16,7 +16,7 @@ def load(*lines):
 
 def test_tracing_attributes_are_read():
     (found,) = load(ENDPOINT, "ratio: 0.5", "addresses: orders/#,a.*", "parentBased: yes").of_type("tracing")
-    assert (found.endpoint, found.ca_cert_file) == ("http://127.0.0.1:4318/v1/traces", None)
+    assert (found.endpoint, found.tls) == ("http://127.0.0.1:4318/v1/traces", (None, None, None))
     assert (found.ratio, found.addresses) == (0.5, ("orders/#", "a.*"))
     assert (found.parent_based, found.spans_per_second) == (True, 1000)
 

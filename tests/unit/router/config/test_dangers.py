@@ -36,7 +36,7 @@ NETWORK = {"role": "inter-router", "saslMechanisms": "EXTERNAL"}
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("users", "k", "password"):
+    for name in ("users", "k", "password", "exported", "traced"):
         (tmp_path / name).touch(0o600)
     return tmp_path
 
@@ -89,11 +89,14 @@ def test_dangerous_connector_setting_is_reported() -> None:
 
 
 @pytest.mark.parametrize(("mode", "text"), [(0o640, "other users can read"), (0o602, "other users can change")])
-@pytest.mark.parametrize("name", ["users", "k", "password"])
+@pytest.mark.parametrize("name", ["users", "k", "password", "exported", "traced"])
 def test_readable_or_writable_file_is_reported(files: Path, name: str, mode: int, text: str) -> None:
     (files / name).chmod(mode)
     connector = section("connector", name="c", host="localhost", port=1, saslPassword="file:password")
-    (danger,) = found(PROFILE + USERS + connector, mode == 0o602)
+    url = "https://localhost:4318"
+    collector = section("openTelemetry", endpoint=url, certFile="c", privateKeyFile="exported")
+    tracing = section("tracing", endpoint=url, certFile="c", privateKeyFile="traced")
+    (danger,) = found(PROFILE + USERS + connector + collector + tracing, mode == 0o602)
     assert f"{text} " in danger
     assert danger.endswith(f"{name}; run chmod 600")
 

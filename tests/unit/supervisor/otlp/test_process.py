@@ -39,7 +39,7 @@ from sluice.supervisor.otlp.export_messages import LOGS, MAX_REPORT, METRICS, SI
 from sluice.supervisor.otlp.log_exporter import ExportedEntry, LogExporter
 from sluice.supervisor.otlp.process import ExportLoop
 from sluice.supervisor.otlp.span_exporter import SpanExporter
-from tests.peer.pki import Pki
+from tests.peer.pki import Issued, Pki
 from tests.unit.supervisor.harness import PATIENCE
 
 SPAN = DeliverySpan("ab" * 16, "cd" * 8, None, "receive", 0, None, 1, None, 2, 3, 4, 5, "a", "accepted", False)
@@ -133,8 +133,16 @@ class ExportThread:
     def send(self, **message: Any) -> None:
         self._socket.sendall(pack(encode(message)))
 
-    def setup(self, endpoint: str, ca: Path | None = None, signals: tuple[str, ...] = SIGNALS) -> None:
-        targets = dict.fromkeys(signals, (endpoint, None if ca is None else str(ca)))
+    def setup(
+        self,
+        endpoint: str,
+        ca: Path | None = None,
+        signals: tuple[str, ...] = SIGNALS,
+        shown: Issued | tuple[None, None] = (None, None),
+    ) -> None:
+        """ca: authorities of the collector. shown: certificate of the router, and its key."""
+        files = [None if file is None else str(file) for file in (ca, *shown)]
+        targets = dict.fromkeys(signals, (endpoint, files))
         self.send(setup={"targets": targets, "router": "R", "began": BEGAN})
 
     def put(self, signal: str, number: int = 1) -> None:
@@ -336,6 +344,31 @@ def test_untrusted_certificate_is_counted_and_logged_once(
     assert ["certificate is not trusted" in each["text"] for each in exporting.logs] == [True]
 
 
+@pytest.mark.starts
+def test_collector_that_requires_certificate_gets_it(
+    exporting: ExportThread,
+    collectors: Callable[..., ScriptedCollector],
+    signal: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", SHORT)
+    pki = Pki(tmp_path)
+    collector = collectors(pki.server_context(pki.server, wants_client=True))
+    exporting.setup(f"https://localhost:{collector.port}/", pki.trusted)
+    assert exporting.export(signal) == {"exported": 0, "dropped": 1}
+    assert not collector.requests
+    exporting.setup(f"https://localhost:{collector.port}/", pki.trusted, shown=pki.client)
+    assert exporting.export(signal) == {"exported": 1, "dropped": 1}
+    wrong = Issued(pki.client.certificate, pki.server.key)
+    exporting.setup(f"https://localhost:{collector.port}/", pki.trusted, shown=wrong)
+    assert exporting.export(signal) == {"exported": 1, "dropped": 2}
+    assert [each["text"].partition("/: ")[2] for each in exporting.logs] == [
+        "TLS fails: tlsv13 alert certificate required",
+        "TLS fails: key values mismatch",
+    ]
+
+
 def test_missing_ca_file_is_counted_and_logged_once(exporting: ExportThread, signal: str, tmp_path: Path) -> None:
     exporting.setup("https://localhost:1/", tmp_path / "absent.pem")
     assert exporting.export(signal) == {"exported": 0, "dropped": 1}
@@ -436,8 +469,8 @@ def test_collector_that_does_not_answer_for_one_signal_delays_no_other(
 ) -> None:
     silent, other = collectors(), collectors()
     silent.answer = None
-    targets = dict.fromkeys(SIGNALS, (f"http://127.0.0.1:{other.port}/", None))
-    targets[LOGS] = (f"http://127.0.0.1:{silent.port}/", None)
+    targets = dict.fromkeys(SIGNALS, (f"http://127.0.0.1:{other.port}/", [None] * 3))
+    targets[LOGS] = (f"http://127.0.0.1:{silent.port}/", [None] * 3)
     exporting.send(setup={"targets": targets, "router": "R", "began": BEGAN})
     exporting.put(LOGS)
     assert exporting.export(TRACES) == {"exported": 1, "dropped": 0}
