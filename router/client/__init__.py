@@ -4,17 +4,34 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.router.client.attach import Terminus
 from sluice.router.client.backoff import Backoff
-from sluice.router.client.blocking import SyncConnection, SyncReceiver, SyncSender, connect
+from sluice.router.client.blocking import (
+    SyncConnection,
+    SyncCoordinator,
+    SyncReceiver,
+    SyncSender,
+    SyncTransaction,
+    connect,
+)
 from sluice.router.client.errors import (
     ClientError,
     ConnectionFailedError,
     LinkDetachedError,
     StaleDeliveryError,
+    TransactionError,
     UnsettledError,
 )
 from sluice.router.client.links import Delivery
 from sluice.router.client.message import DataSections, Message, Sequences
-from sluice.router.client.outcome import Accepted, Modified, OtherState, Outcome, Rejected, Released
+from sluice.router.client.outcome import (
+    Accepted,
+    Declared,
+    Modified,
+    OtherState,
+    Outcome,
+    Rejected,
+    Released,
+    Transactional,
+)
 from sluice.router.client.tls import Tls
 
 if TYPE_CHECKING:
@@ -29,6 +46,7 @@ __all__ = [
     "ClientError",
     "ConnectionFailedError",
     "DataSections",
+    "Declared",
     "Delivery",
     "LinkDetachedError",
     "Message",
@@ -40,10 +58,14 @@ __all__ = [
     "Sequences",
     "StaleDeliveryError",
     "SyncConnection",
+    "SyncCoordinator",
     "SyncReceiver",
     "SyncSender",
+    "SyncTransaction",
     "Terminus",
     "Tls",
+    "TransactionError",
+    "Transactional",
     "UnsettledError",
     "aconnect",
     "connect",

@@ -9,7 +9,7 @@ from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
 from sluice.router.amqp.performatives import symbols
 
 NULL = b"\x40"
-SOURCE, TARGET = 0x28, 0x29
+SOURCE, TARGET, COORDINATOR = 0x28, 0x29, 0x30
 UINT_MOST = 0xFFFFFFFF
 SETTLED = {None: NULL, False: b"\x50\x00", True: b"\x50\x01"}
 
@@ -23,6 +23,7 @@ class Terminus(Struct, frozen=True):
     expiry: str | None = None  # "link-detach", "session-end", "connection-close", "never"
     distribution: str | None = None  # of a source: "move", "copy"
     capabilities: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()  # of a source: descriptors of the outcomes that the link supports; (): any
 
     def encode(self, code: int) -> bytes:
         items = [
@@ -34,9 +35,20 @@ class Terminus(Struct, frozen=True):
             NULL,
         ]
         if code == SOURCE:
-            items += [NULL if self.distribution is None else codec.encode_symbol(self.distribution), NULL, NULL, NULL]
+            items += [NULL if self.distribution is None else codec.encode_symbol(self.distribution), NULL, NULL]
+            items.append(codec.encode_symbols(self.outcomes) if self.outcomes else NULL)
         items.append(codec.encode_symbols(self.capabilities) if self.capabilities else NULL)
         return bytes(codec.encode_described(code, items))
+
+
+class Coordinator(Struct, frozen=True):
+    """Target of a link that declares and discharges transactions (part 4, 4.5.1)."""
+
+    capabilities: tuple[str, ...] = ("amqp:local-transactions",)
+
+    def encode(self, code: int) -> bytes:
+        """Encode it. code: of a target, which a coordinator stands in place of."""
+        return bytes(codec.encode_described(COORDINATOR, [codec.encode_symbols(self.capabilities)]))
 
 
 def encode(
@@ -45,7 +57,7 @@ def encode(
     *,
     receiver: bool,
     source: Terminus,
-    target: Terminus,
+    target: Terminus | Coordinator,
     settled: bool | None,
     second: bool = False,
     max_message_size: int = 0,
@@ -96,7 +108,7 @@ def read(items: list[bytes], receiver: bool) -> PeerAttach:
         code, fields = codec.described_list(raw)
         values = [codec.decode_one(field) for field in fields]
         address = values[0] if values and isinstance(values[0], str) else None
-        at = 10 if code == SOURCE else 6
+        at = {SOURCE: 10, COORDINATOR: 0}.get(code, 6)
         capabilities = tuple(symbols(values[at])) if len(values) > at else ()
     first, most = (codec.decode_one(items[at]) if len(items) > at else None for at in (9, 10))
     if first is not None and (not isinstance(first, int) or not 0 <= first <= UINT_MOST):

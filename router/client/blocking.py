@@ -22,12 +22,13 @@ from typing import Any, Self, TypeVar
 from sluice.router.client.attach import Terminus
 from sluice.router.client.backoff import Backoff
 from sluice.router.client.core import ClientCore, ConnectionStage, Options, target
-from sluice.router.client.errors import UnsettledError
+from sluice.router.client.errors import LinkDetachedError, UnsettledError
 from sluice.router.client.links import Delivery, LinkState, PendingSend, ReceiverState, SenderState
 from sluice.router.client.message import Message
-from sluice.router.client.outcome import Outcome
+from sluice.router.client.outcome import Accepted, Outcome, Transactional, encode
 from sluice.router.client.session import SessionState
 from sluice.router.client.tls import failure
+from sluice.router.client.transaction import CoordinatorState, check_discharged, read_declared, read_transactional
 from sluice.router.client.transport import ClientSocket, open_socket
 from sluice.router.client.url import Url
 
@@ -85,6 +86,9 @@ class SyncConnection:
 
     def receiver(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "SyncReceiver":
         return SyncSession(self, self._first()).receiver(address, timeout=timeout, **options)
+
+    def coordinator(self, *, timeout: float | None = None) -> "SyncCoordinator":
+        return SyncSession(self, self._first()).coordinator(timeout=timeout)
 
     def poll(self, timeout: float = 0) -> None:
         """Run the connection for `timeout` seconds: send heartbeats, and read what arrives."""
@@ -282,6 +286,20 @@ class SyncSession:
         receiver.wait_attached(timeout)
         return receiver
 
+    def coordinator(self, *, timeout: float | None = None) -> "SyncCoordinator":
+        """Return a link to the peer's transaction coordinator, for transactions of links of this session.
+
+        Raises TransactionError if the peer has no transactions.
+        """
+        state = CoordinatorState(self.state)
+        self.state.add(state)
+        coordinator = SyncCoordinator(self.connection, state)
+        try:
+            coordinator.wait_attached(timeout)
+        except LinkDetachedError as error:
+            raise state.refusal(error) from error
+        return coordinator
+
 
 class _SyncLink:
     state: LinkState
@@ -328,20 +346,23 @@ class SyncSender(_SyncLink):
         *,
         settled: bool | None = None,
         tag: bytes | None = None,
+        transaction: "SyncTransaction | None" = None,
         timeout: float | None = None,
     ) -> Outcome | None:
         """Wait for credit, send, and wait for the outcome. None: the message was settled, and is written.
 
-        message: bytes are sent unchanged. Raises UnsettledError if the outcome will never be known.
+        message: bytes are sent unchanged. transaction: the message gets the outcome when it is committed. Raises
+        UnsettledError if the outcome will never be known, TransactionError if the receiver has accepted the message
+        outside of the transaction.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        sending = self.start_send(message, settled=settled, tag=tag, timeout=timeout)
+        sending = self.start_send(message, settled=settled, tag=tag, transaction=transaction, timeout=timeout)
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         if sending.sent.settled:
             self.connection.wait(lambda: self.state.written(sending) and self.connection.flushed, left)
             return None
         self.connection.wait(lambda: sending.done, left)
-        return sending.result()
+        return sending.result() if transaction is None else read_transactional(sending.result(), transaction.txn_id)
 
     def start_send(
         self,
@@ -349,6 +370,7 @@ class SyncSender(_SyncLink):
         *,
         settled: bool | None = None,
         tag: bytes | None = None,
+        transaction: "SyncTransaction | None" = None,
         timeout: float | None = None,
     ) -> PendingSend:
         """Wait for credit and send, without waiting for the outcome.
@@ -357,7 +379,8 @@ class SyncSender(_SyncLink):
         connection runs until the returned object is `done`.
         """
         self._until(lambda: self.state.ready, timeout)
-        return self.state.send(message, settled, tag)
+        state = b"" if transaction is None else encode(Transactional(transaction.txn_id))
+        return self.state.send(message, settled, tag, state=state)
 
     def send_all(
         self, messages: Sequence[Message | bytes], *, timeout: float | None = None
@@ -399,3 +422,71 @@ class SyncReceiver(_SyncLink):
     def __iter__(self) -> Iterator[Delivery]:
         while True:
             yield self.receive()
+
+
+class SyncCoordinator(_SyncLink):
+    """Link to a transaction coordinator, which `SyncSession.coordinator` returns."""
+
+    def __init__(self, connection: SyncConnection, state: CoordinatorState) -> None:
+        super().__init__(connection)
+        self.state: CoordinatorState = state
+
+    def declare(self, timeout: float | None = None) -> "SyncTransaction":
+        """Begin a transaction. Raises TransactionError."""
+        return SyncTransaction(self, read_declared(self.request(self.state.declare, timeout)))
+
+    def request(self, send: Callable[[], PendingSend], timeout: float | None) -> Outcome:
+        """Wait for credit, send a request, and return its outcome. Raises UnsettledError if the link was lost before
+        the outcome was known."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._until(lambda: self.state.ready, timeout)
+        sending = send()
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        self.connection.wait(lambda: sending.done, left)
+        if sending.error is not None and self.state.error is not None:  # the coordinator has detached: say why
+            raise UnsettledError(True, self.state.error.condition, self.state.error.description) from self.state.error
+        return sending.result()
+
+
+class SyncTransaction:
+    """Transaction that `SyncCoordinator.declare` returns. As a context manager, it commits at the end of the block,
+    and rolls back if the block is left by an exception."""
+
+    def __init__(self, coordinator: SyncCoordinator, txn_id: bytes) -> None:
+        self.coordinator = coordinator
+        self.txn_id = txn_id
+        self._over = False
+
+    def accept(self, delivery: Delivery) -> None:
+        """Accept a received delivery when the transaction is committed."""
+        delivery.settle(Transactional(self.txn_id, Accepted()))
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Make the work of the transaction effective.
+
+        Raises TransactionError if it was rolled back instead, and UnsettledError if the answer was lost: then it is
+        unknown whether the transaction was committed.
+        """
+        self._discharge(False, timeout)
+
+    def rollback(self, timeout: float | None = None) -> None:
+        """Undo the work of the transaction. Raises TransactionError."""
+        self._discharge(True, timeout)
+
+    def _discharge(self, fail: bool, timeout: float | None) -> None:
+        self._over = True
+        state = self.coordinator.state
+        check_discharged(self.coordinator.request(lambda: state.discharge(self.txn_id, fail), timeout), fail)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._over:
+            return
+        if kind is None:
+            self.commit()
+        elif self.coordinator.state.attached:
+            self.rollback()

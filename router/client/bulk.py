@@ -123,18 +123,28 @@ class BulkSenderState(LinkState):
 
     receiver = False
 
-    def __init__(self, session: "SessionState", *, settled: bool = False, most: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        session: "SessionState",
+        *,
+        settled: bool = False,
+        most: int = 0,
+        transfer_state: bytes = b"",
+        **options: Any,
+    ) -> None:
         """Create it. settled: all messages are sent settled. most: most unsettled messages at a time; 0: as many as
-        the credit."""
+        the credit. transfer_state: encoded delivery state of each message."""
         super().__init__(session, **options)
         self.settled = settled
         self.most = most
+        self.transfer_state = transfer_state
         self._accepted = 0  # by ended links
 
     def make(self) -> BulkSender:
         sender = BulkSender(self)
         sender.presettled = self.settled
         sender.most = self.most
+        sender.transfer_state = self.transfer_state
         return sender
 
     def attach_items(self, handle: int) -> list[bytes]:
@@ -166,5 +176,6 @@ class BulkSenderState(LinkState):
         """Do nothing: the link continues by itself."""
 
     def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
-        """Handle the outcome of a message that was not accepted."""
+        """Handle the outcome of a message that was not accepted; with `transfer_state`, also those that the link of the
+        engine has not learned as accepted (`BulkSender.learn_accepted`)."""
         raise NotImplementedError

@@ -1,6 +1,7 @@
 """Sending link for many messages without a Python object for each."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from sluice.router.amqp.codec cimport Slice
 from sluice.router.amqp.endpoint cimport DeliveryEntryOwner
 from sluice.router.client.sender cimport Sender
 
@@ -34,10 +35,13 @@ cdef class BulkSender(Sender):
     # Options, set before the link is attached.
     cdef public bint presettled            # all messages are sent settled
     cdef public uint32_t most              # most messages that may be unsettled; 0: any number
+    cdef public bytes transfer_state       # encoded delivery state of each first transfer; b"": none
     cdef readonly uint32_t rows_in_flight          # number of messages written and not done
     cdef readonly uint64_t accepted
     cdef list kept                         # MessageBatch objects that are not done
+    cdef bytes accepted_state              # encoded state that counts as accepted, of learn_accepted; or None
     cdef bint abort                        # the message being written was settled
     cdef int write_row(self, MessageBatch messages, size_t* budget) except -1
     cdef int skip_done(self, MessageBatch messages) except -1
     cdef int done(self, MessageRow* row) except -1
+    cdef bint counts_as_accepted(self, uint8_t kind, const Slice* state) noexcept

@@ -6,11 +6,13 @@ The handler is a Python object with
     on_credit(sender)                      the receiver has granted credit
     on_outcome(sender, octets, state)      a message was not accepted; state: encoded, or b""
 
+With a `transfer_state`, `on_outcome` gets every outcome that `learn_accepted` was not called for.
+
 Messages that are sent settled are not done before `settle_written` is called.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from sluice.router.amqp.buffer cimport buffer_room, buffer_used, write32
 from sluice.router.amqp.codec cimport Slice
@@ -21,6 +23,7 @@ from sluice.router.amqp.id_map cimport map_put, map_take
 from sluice.router.amqp.session cimport Session
 from sluice.router.amqp.spec cimport D_ACCEPTED
 from sluice.router.amqp.states cimport plain_state, terminal
+from sluice.router.client.sender cimport check_transfer_state
 
 from sluice.router.amqp.errors import LocalError, delivery_id_in_use
 
@@ -106,12 +109,14 @@ cdef class BulkSender(Sender):
 
     def __cinit__(self, handler, **options):
         self.kept = []
+        self.transfer_state = b""
 
     def give(self, MessageBatch messages not None):
         """Send the messages that are not done. Messages of a lost link can be given to the next link."""
         cdef size_t row
         if is_detached(self):
             raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
+        check_transfer_state(self.transfer_state)
         if messages.link is not None:
             raise LocalError("link", "amqp:not-allowed", f"link {messages.link.name} has these messages")
         if messages.left == 0:
@@ -128,6 +133,14 @@ cdef class BulkSender(Sender):
         self.kept.append(messages)
         self.queue.append(messages)
         self.mark_ready()
+
+    def learn_accepted(self, bytes state not None):
+        """Count the message whose outcome is being reported, and all later ones with this state, as accepted.
+
+        state: encoded as the peer has sent it: a transactional-state with outcome accepted.
+        """
+        self.accepted += 1
+        self.accepted_state = state
 
     def settle_written(self):
         """Mark all messages written settled as done; return their number."""
@@ -187,8 +200,9 @@ cdef class BulkSender(Sender):
         cdef MessageRow* row = &messages.rows[messages.next]
         cdef size_t start = messages.start_of(messages.next)
         cdef size_t left = messages.ends[messages.next] - start - messages.begun
-        cdef size_t part = connection.remote_max_frame - TRANSFER_ROOM
         cdef bint more, begins = row.state == ROW_WAITS
+        cdef size_t state = len(self.transfer_state) if begins else 0
+        cdef size_t part = connection.remote_max_frame - TRANSFER_ROOM - state
         cdef uint8_t[TAG_OCTETS] tag
         cdef uint8_t* w
         if part > LINK_QUANTUM:
@@ -198,7 +212,7 @@ cdef class BulkSender(Sender):
         if self.abort:
             part = 0
         more = part < left and not self.abort
-        w = buffer_room(&connection.out, TRANSFER_ROOM + part)
+        w = buffer_room(&connection.out, TRANSFER_ROOM + state + part)
         if begins:
             row.owner = &self.entry_owner
             row.id = session.next_delivery_id
@@ -211,7 +225,7 @@ cdef class BulkSender(Sender):
             self.credit -= 1
         write32(tag, row.id)           # unique among the unsettled deliveries of the session, and so of the link
         w += write_transfer(w, session.local_channel, self.handle, row.id, tag, TAG_OCTETS, 0, self.presettled, more,
-                            self.abort, NULL, 0, part)
+                            self.abort, <const uint8_t*>self.transfer_state, state, part)
         memcpy(w, messages.data + start + messages.begun, part)
         connection.out.end = w + part - connection.out.data
         messages.begun += part
@@ -242,11 +256,20 @@ cdef class BulkSender(Sender):
         self.done(row)
         if self.most and self.rows_in_flight == self.most - 1 and self.queue:
             self.mark_ready()
-        if kind == D_ACCEPTED:
+        if self.counts_as_accepted(kind, state):
             self.accepted += 1
         else:
             self.handler.on_outcome(self, messages[at], state.data[:state.size] if state.size else b"")
         return 0
+
+    cdef bint counts_as_accepted(self, uint8_t kind, const Slice* state) noexcept:
+        """True if an outcome is accepted: in a transaction, a state that `learn_accepted` was given. Accepted alone is
+        an outcome outside of the transaction."""
+        cdef bytes known = self.accepted_state
+        if not self.transfer_state:
+            return kind == D_ACCEPTED
+        return known is not None and state.size == <size_t>len(known) \
+            and memcmp(<const uint8_t*>known, state.data, state.size) == 0
 
     cdef bint has_deliveries(self) noexcept:
         return self.rows_in_flight > 0 and not self.presettled

@@ -34,5 +34,9 @@ class UnsettledError(ClientError):
         self.sent = sent
 
 
+class TransactionError(ClientError):
+    """Raised when a peer has no transactions, or when a transaction was rolled back although it was to be committed."""
+
+
 class StaleDeliveryError(ClientError):
     """Raised when the delivery's link has ended: the sender decides what happens to the delivery."""

@@ -31,7 +31,7 @@ class LinkState:
         *,
         name: str | None = None,
         source: attach.Terminus,
-        target: attach.Terminus,
+        target: attach.Terminus | attach.Coordinator,
         properties: dict[str, Any] | None = None,
     ) -> None:
         self.session = session
@@ -172,8 +172,10 @@ class SenderState(LinkState):
         tag: bytes | None = None,
         *,
         message_format: int = 0,
+        state: bytes = b"",
     ) -> PendingSend:
-        """Give a message to the link, when `ready`. Messages given as bytes are encoded already."""
+        """Give a message to the link, when `ready`. Messages given as bytes are encoded already. state: encoded
+        delivery state of its transfer, at most 128 octets."""
         self.check()
         octets = what if isinstance(what, bytes) else what.encode()
         if settled is None:
@@ -182,7 +184,8 @@ class SenderState(LinkState):
             raise ValueError("the link was attached for " + ("settled" if self.settled else "unsettled") + " messages")
         if self.link is None or self.link.ended:
             raise UnsettledError(False)
-        sending = PendingSend(self.link.send(octets, tag=tag, settled=settled, message_format=message_format))
+        sent = self.link.send(octets, tag=tag, settled=settled, message_format=message_format, state=state)
+        sending = PendingSend(sent)
         if not settled:
             sending.sent.context = sending
             self.waiting.add(sending)

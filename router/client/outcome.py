@@ -5,10 +5,12 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from sluice.router.amqp import codec
+from sluice.router.amqp.errors import malformed
 from sluice.router.amqp.performatives import read_error
 
 NULL = b"\x40"
 RECEIVED = 0x23
+TXN_ID_MOST = 96  # octets of a txn-id. The standard allows 32 (part 4, 4.5.7); those of Artemis have 36
 
 
 class Accepted(Struct, frozen=True):
@@ -40,13 +42,29 @@ class Modified(Struct, frozen=True):
     code: ClassVar[int] = 0x27
 
 
+class Declared(Struct, frozen=True):
+    """Outcome of the declaration of a transaction (part 4, 4.5.5)."""
+
+    txn_id: bytes
+    code: ClassVar[int] = 0x33
+
+
+class Transactional(Struct, frozen=True):
+    """State of a delivery in a transaction (part 4, 4.5.8). outcome: takes effect when the transaction is discharged;
+    None: there is none yet."""
+
+    txn_id: bytes
+    outcome: "Accepted | Rejected | Released | Modified | None" = None
+    code: ClassVar[int] = 0x34
+
+
 class OtherState(Struct, frozen=True):
-    """Encoded state that part 3 does not define."""
+    """Encoded state that parts 3 and 4 do not define."""
 
     octets: bytes
 
 
-Outcome = Accepted | Rejected | Released | Modified | OtherState
+Outcome = Accepted | Rejected | Released | Modified | Declared | Transactional | OtherState
 
 
 def encode(outcome: Outcome) -> bytes:
@@ -54,7 +72,13 @@ def encode(outcome: Outcome) -> bytes:
     if isinstance(outcome, OtherState):
         return outcome.octets
     items: list[bytes] = []
-    if isinstance(outcome, Rejected) and outcome.condition:
+    if isinstance(outcome, Declared):
+        items = [codec.encode_binary(outcome.txn_id)]
+    elif isinstance(outcome, Transactional):
+        items = [codec.encode_binary(outcome.txn_id)]
+        if outcome.outcome is not None:
+            items.append(encode(outcome.outcome))
+    elif isinstance(outcome, Rejected) and outcome.condition:
         items = [codec.encode_error(outcome.condition, outcome.description or None)]
     elif isinstance(outcome, Modified):
         items = [b"\x41" if flag else b"\x42" for flag in (outcome.delivery_failed, outcome.undeliverable_here)]
@@ -81,4 +105,18 @@ def decode(octets: bytes) -> Outcome | None:
     if code == Modified.code:
         values = [codec.decode_one(item) for item in items[:3]] + [None] * 3
         return Modified(values[0] is True, values[1] is True, values[2] if isinstance(values[2], dict) else {})
+    if code == Declared.code:
+        return Declared(_txn_id(items))
+    if code == Transactional.code:
+        inner = decode(items[1]) if len(items) > 1 and items[1] != NULL else None
+        if isinstance(inner, Declared | Transactional | OtherState):
+            raise malformed("the outcome in a transactional-state is not one of part 3")
+        return Transactional(_txn_id(items), inner)
     return None if code == RECEIVED else OtherState(octets)
+
+
+def _txn_id(items: list[bytes]) -> bytes:
+    txn_id = codec.decode_one(items[0]) if items else None
+    if not isinstance(txn_id, bytes) or not 1 <= len(txn_id) <= TXN_ID_MOST:
+        raise malformed(f"a txn-id is not a binary of 1 to {TXN_ID_MOST} octets")
+    return txn_id

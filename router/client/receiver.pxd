@@ -12,6 +12,7 @@ cdef class ReceivedDelivery:
     cdef readonly uint32_t message_format
     cdef readonly bint settled             # true if settled by either side
     cdef readonly bytes octets             # the encoded message
+    cdef readonly bytes state              # encoded delivery state of its transfers; b"": none
     cdef list parts                        # payloads of its frames until it is complete
     cdef uint64_t size
 

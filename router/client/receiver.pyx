@@ -118,12 +118,15 @@ cdef class Receiver(PlainLink):
             d.tag = t.tag.data[:t.tag.size] if t.tag.size else b""
             d.message_format = t.message_format
             d.settled = t.settled
+            d.state = b""
             d.parts = []
             if not d.settled:
                 self.remember(&session.received, d.id, d)
         elif t.has_delivery_id and t.delivery_id != d.id:
             raise RemoteError("link", SESSION_INVALID_FIELD,
                               f"transfer: delivery-id {t.delivery_id}, but delivery {d.id} is not complete")
+        if t.state.size:
+            d.state = t.state.data[:t.state.size]
         if t.aborted:
             self.current = None
             if not d.settled:

@@ -27,5 +27,6 @@ class Sender(PlainLink):
         settled: bool = False,
         message_format: int = 0,
         context: object = None,
+        state: bytes = b"",
     ) -> SentDelivery: ...
     def settle(self, delivery: SentDelivery) -> None: ...

@@ -26,6 +26,12 @@ cdef enum:
     TAG_MOST = 32              # most octets of a delivery-tag (part 2, 2.8.7)
 
 
+cdef int check_transfer_state(bytes state) except -1:
+    if len(state) > STATE_MOST:
+        raise ValueError(f"the delivery state of a transfer has at most {STATE_MOST} octets here, not {len(state)}")
+    return 0
+
+
 cdef class SentDelivery:
     """Outgoing delivery."""
 
@@ -42,8 +48,12 @@ cdef class Sender(PlainLink):
         """Number of deliveries that are not fully in the write buffer."""
         return len(self.queue)
 
-    def send(self, bytes octets not None, *, bytes tag=None, settled=False, message_format=0, context=None):
-        """Queue an encoded message. A caller that must bound the queue waits for `credit` first."""
+    def send(self, bytes octets not None, *, bytes tag=None, settled=False, message_format=0, context=None,
+             bytes state not None=b""):
+        """Queue an encoded message. A caller that must bound the queue waits for `credit` first.
+
+        state: encoded delivery state of its first transfer, at most 128 octets.
+        """
         cdef SentDelivery d = SentDelivery()
         if is_detached(self):
             raise LocalError("link", "amqp:not-allowed", f"link {self.name} is detached")
@@ -52,7 +62,9 @@ cdef class Sender(PlainLink):
             self.next_tag += 1
         elif not 1 <= len(tag) <= TAG_MOST:
             raise ValueError(f"a delivery-tag has 1 to {TAG_MOST} octets")
+        check_transfer_state(state)
         d.octets = octets
+        d.state = state
         d.tag = tag
         d.settled = settled
         d.message_format = message_format
@@ -92,7 +104,8 @@ cdef class Sender(PlainLink):
         cdef Session session = self.session
         cdef Connection connection = session.connection
         cdef size_t left = len(d.octets) - d.written
-        cdef size_t part = connection.remote_max_frame - TRANSFER_ROOM
+        cdef size_t state = 0 if d.started else len(d.state)
+        cdef size_t part = connection.remote_max_frame - TRANSFER_ROOM - state
         cdef bint more
         cdef uint8_t* w
         if part > LINK_QUANTUM:
@@ -110,9 +123,9 @@ cdef class Sender(PlainLink):
             session.next_delivery_id += 1
             self.delivery_count += 1
             self.credit -= 1
-        w = buffer_room(&connection.out, TRANSFER_ROOM + part)
+        w = buffer_room(&connection.out, TRANSFER_ROOM + state + part)
         w += write_transfer(w, session.local_channel, self.handle, d.id, <const uint8_t*>d.tag, len(d.tag),
-                            d.message_format, d.settled, more, d.aborted, NULL, 0, part)
+                            d.message_format, d.settled, more, d.aborted, <const uint8_t*>d.state, state, part)
         memcpy(w, <const uint8_t*>d.octets + d.written, part)
         connection.out.end = w + part - connection.out.data
         d.written += part

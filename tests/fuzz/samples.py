@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tests.component.engine.deliveries.states import state
 from tests.component.engine.host import configuration
 from tests.peer.codec import encode
 from tests.peer.damage import compound, spoil, value
@@ -48,6 +49,11 @@ def damaged(rng: Random, octets: bytes) -> Case:
     elif choice < 0.85 and octets:
         octets = octets[: rng.randrange(len(octets))]
     return case(octets)
+
+
+def delivery_state(rng: Random) -> Case:
+    """Return a delivery state of a disposition, which a client decodes."""
+    return damaged(rng, state(rng))
 
 
 def any_value(rng: Random) -> Case:

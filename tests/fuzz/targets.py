@@ -67,6 +67,7 @@ PARSERS: Final = {
     "payload-protobuf": FuzzTarget(payloads.protobuf_body, payloads.run_protobuf),
     "capture": FuzzTarget(captures.capture, captures.run_capture),
     "copy": FuzzTarget(captures.copy, captures.run_copy),
+    "outcome": FuzzTarget(samples.delivery_state, parsers.outcome),
     "takeover": FuzzTarget(takeover.message, takeover.run_message),
 }
 #: Conversations with a router of one to three workers, and conversations with other routers.

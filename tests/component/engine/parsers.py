@@ -14,6 +14,7 @@ from sluice.router.addressing.pattern import PatternError, PatternTree, from_pre
 from sluice.router.amqp.codec import decode, described_list, fields
 from sluice.router.amqp.errors import RemoteError
 from sluice.router.amqp.sasl import Anonymous, SaslServer
+from sluice.router.client import outcome as outcomes
 from sluice.router.config.errors import ConfigError
 from sluice.router.config.jsontext import JsonReader, JsonSyntaxError
 from sluice.router.config.load import load_text
@@ -49,6 +50,19 @@ def codec(case: Case) -> None:
             reader(octets)
         except RemoteError:
             pass
+
+
+def outcome(case: Case) -> None:
+    """Decode a delivery state as the client does, which settles deliveries and ends transactions by it."""
+    try:
+        found = outcomes.decode(octets_of(case))
+    except RemoteError:
+        return
+    if isinstance(found, outcomes.Declared | outcomes.Transactional):
+        assert 1 <= len(found.txn_id) <= outcomes.TXN_ID_MOST
+        inner = found.outcome if isinstance(found, outcomes.Transactional) else None
+        if not isinstance(inner, outcomes.Modified):  # its annotations may have types that the client does not send
+            assert outcomes.decode(outcomes.encode(found)) == found
 
 
 def performatives(case: Case) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sluice.router.amqp import codec, sasl
 from sluice.router.amqp.session import Session
+from sluice.router.client import outcome
 from sluice.router.client.receiver import Receiver
 from sluice.router.client.sender import Sender
 from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items
@@ -17,6 +18,9 @@ ACCEPTED = codec.encode_described(0x24, [])
 NANOSECONDS = 1_000_000_000
 TICK = 0.02  # seconds until the thread notices a change by its test
 CREDIT = 100
+COORDINATOR = 0x30
+#: Stands for the address of a link to the transaction coordinator.
+TRANSACTIONS = "(coordinator)"
 
 
 class TwoStepPlain(sasl.Mechanism):
@@ -46,8 +50,8 @@ class BrokerConnection(RecordingHandler):
 
     def on_attach(self, session: Session, items: list[bytes]) -> Any:
         name, handle, receiver = (codec.decode_one(item) for item in items[:3])
-        terminus = codec.described_list(items[5 if receiver else 6])[1]
-        address = codec.decode_one(terminus[0]) or "made-up"
+        code, terminus = codec.described_list(items[5 if receiver else 6])
+        address = TRANSACTIONS if code == COORDINATOR else codec.decode_one(terminus[0]) or "made-up"
         link = Sender(self) if receiver else Receiver(self, initial_delivery_count=codec.decode_one(items[9]))
         link.context = address
         session.add_link(link, name, handle, not receiver)
@@ -64,8 +68,17 @@ class BrokerConnection(RecordingHandler):
 
     def on_delivery(self, receiver: Receiver, delivery: Any) -> None:
         super().on_delivery(receiver, delivery)
-        self.broker.queues[receiver.context].append(delivery.octets)
+        within = outcome.decode(delivery.state)
+        plain = receiver.context != TRANSACTIONS and not (
+            isinstance(within, outcome.Transactional) and self.broker.takes_part
+        )
+        if plain:
+            self.broker.queues[receiver.context].append(delivery.octets)
         state = self.broker.outcomes.get(receiver.context, ACCEPTED)
+        if receiver.context == TRANSACTIONS:
+            state = self.broker.coordinate(delivery.octets, state)
+        elif isinstance(within, outcome.Transactional) and not plain:
+            state = self.broker.take_part(within.txn_id, receiver.context, delivery.octets, state)
         if state is not None:
             receiver.settle(delivery, state, settled=not self.broker.second)
         if receiver.credit <= self.broker.credit // 2:
@@ -96,6 +109,7 @@ class EngineBroker:
         self.max_frame = 16384
         self.credit = CREDIT
         self.second = False
+        self.takes_part = True  # messages with a transactional state belong to their transactions
         self.refused: set[str] = set()
         self.outcomes: dict[str, bytes | None] = {}
         for name, value in options.items():
@@ -103,6 +117,10 @@ class EngineBroker:
             setattr(self, name, value)
         self.queues: dict[str, deque[bytes]] = defaultdict(deque)
         self.heard: list[tuple[bytes, bytes]] = []  # outcomes of the broker's own messages
+        #: Messages of the transactions that are not discharged, by txn-id: address and message.
+        self.transactions: dict[bytes, list[tuple[str, bytes]]] = {}
+        self.discharged: list[tuple[bytes, bool]] = []  # txn-id and fail of each discharge
+        self.declared = 0  # number of transactions so far
         self.connected = 0  # number of connections so far
         self.sides: list[BrokerConnection] = []
         self.faults: list[BaseException] = []
@@ -136,6 +154,40 @@ class EngineBroker:
                 while not link.incoming and not link.ended and link.credit > link.queued and self.queues[link.context]:
                     octets = self.queues[link.context].popleft()
                     link.send(octets, context=octets)
+
+    def coordinate(self, octets: bytes, state: bytes | None) -> bytes | None:
+        """Declare or discharge a transaction, as a message to the coordinator requests. Return the outcome.
+
+        state: outcome that a test has chosen for a discharge. Transactions with another one are rolled back; None: the
+        coordinator discharges the transaction, and does not answer.
+        """
+        code, fields = codec.described_list(octets[3:])
+        if code == 0x31:
+            self.declared += 1
+            txn_id = b"t%d" % self.declared
+            self.transactions[txn_id] = []
+            return outcome.encode(outcome.Declared(txn_id))
+        assert code == 0x32
+        txn_id, fail = (codec.decode_one(field) for field in fields)
+        self.discharged.append((txn_id, fail))
+        messages = self.transactions.pop(txn_id, None)
+        if messages is None:
+            return outcome.encode(outcome.Rejected("amqp:transaction:unknown-id", "no such transaction"))
+        if fail:
+            return ACCEPTED
+        if state is None or state == ACCEPTED:
+            for address, message in messages:
+                self.queues[address].append(message)
+        return state
+
+    def take_part(self, txn_id: bytes, address: str, message: bytes, state: bytes | None) -> bytes | None:
+        """Keep a message until its transaction is discharged. Return its transactional state. state: its outcome."""
+        if state == ACCEPTED:
+            self.transactions[txn_id].append((address, message))
+        if state is None:
+            return None
+        how: Any = outcome.decode(state)
+        return outcome.encode(outcome.Transactional(txn_id, how))
 
     def cut(self) -> None:
         """Close all sockets without an AMQP close."""

@@ -205,6 +205,34 @@ def test_settlement_within_message_ends_it():
     assert messages.left == 0
 
 
+def in_transaction(state: bytes) -> bytes:
+    octets: bytes = codec.encode_described(0x34, [codec.encode_binary(b"t"), state])
+    return octets
+
+
+def test_messages_in_transaction_carry_its_state_and_need_its_outcome():
+    exchange = BulkSendExchange(transfer_state=in_transaction(codec.encode_value(None)))
+    messages = exchange.give(LONG, *numbered(4))
+    exchange.grant(10)
+    assert exchange.came == [LONG, *numbered(4)]
+    assert {bytes(each.state) for each in exchange.server.deliveries} == {exchange.state.transfer_state}
+    exchange.settle(0)
+    assert exchange.state.notes == [(LONG, ACCEPTED)], "accepted outside of the transaction"
+    exchange.settle(1, in_transaction(ACCEPTED))
+    assert exchange.state.accepted == 0
+    exchange.state.link.learn_accepted(in_transaction(ACCEPTED))
+    exchange.settle(2, in_transaction(ACCEPTED))
+    exchange.settle(3, in_transaction(RELEASED))
+    exchange.settle(4, RELEASED)
+    assert exchange.state.accepted == 2
+    assert [state for _, state in exchange.state.notes[1:]] == [
+        in_transaction(ACCEPTED),
+        in_transaction(RELEASED),
+        RELEASED,
+    ]
+    assert messages.left == 0
+
+
 def test_batch_of_many_messages_is_settled():
     exchange = BulkSendExchange()
     messages = exchange.give(*numbered(20_000))

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from sluice.router.amqp import codec
 from sluice.router.amqp.errors import AmqpError
-from sluice.router.client import Accepted, DataSections, Message, Modified, OtherState, Rejected, Released, Sequences
+from sluice.router.client import (
+    Accepted,
+    DataSections,
+    Declared,
+    Message,
+    Modified,
+    OtherState,
+    Rejected,
+    Released,
+    Sequences,
+    Transactional,
+)
 from sluice.router.client import message as messages
 from sluice.router.client import outcome as outcomes
 from sluice.router.client.url import Url, parse
@@ -118,11 +129,35 @@ def test_value_without_amqp_type_is_refused():
         Released(),
         Modified(),
         Modified(True, True, {"x-a": uuid.UUID(int=1)}),
-        OtherState(codec.encode_described(0x33, [b"\xa0\x01t"])),
+        Declared(b"t"),
+        Transactional(b"t" * 36),
+        Transactional(b"t", Rejected("a:b", "why")),
+        OtherState(codec.encode_described(0x35, [b"\xa0\x01t"])),
     ],
 )
 def test_outcome_is_decoded_unchanged(outcome):
     assert outcomes.decode(outcomes.encode(outcome)) == outcome
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        codec.encode_described(0x33, []),
+        codec.encode_described(0x33, [codec.encode_binary(b"")]),
+        codec.encode_described(0x34, [codec.encode_binary(b"t" * 97)]),
+        codec.encode_described(0x34, [codec.encode_string("t")]),
+    ],
+)
+def test_state_without_txn_id_is_refused(octets):
+    with pytest.raises(AmqpError, match="a txn-id is not a binary of 1 to 96 octets"):
+        outcomes.decode(octets)
+
+
+def test_transactional_state_in_transactional_state_is_refused():
+    inner = outcomes.encode(Transactional(b"t", Accepted()))
+    octets = codec.encode_described(0x34, [codec.encode_binary(b"t"), inner])
+    with pytest.raises(AmqpError, match="the outcome in a transactional-state is not one of part 3"):
+        outcomes.decode(octets)
 
 
 def test_nonterminal_state_is_no_outcome():
