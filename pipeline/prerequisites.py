@@ -1,5 +1,6 @@
 """Prerequisites of the pipeline beyond the router: the Python extra, and Java for Spark."""
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -10,15 +11,29 @@ from pathlib import Path
 from sluice.pipeline.errors import MissingError
 
 EXTRA = ("pyarrow", "pandas", "pyspark")
+#: Oldest version of Spark with data sources in Python, and the first one that the tests have not run with.
+SPARK_OLDEST, SPARK_UNTESTED = (4, 0), (4, 4)
 JAVA_OLDEST = 17
 JAVA_PATIENCE = 20.0  # seconds
 
 
 def require(*modules: str, extra: str = "pipeline") -> None:
-    """Raise MissingError unless these modules of an extra are installed."""
+    """Raise MissingError unless these modules of an extra are installed, and Spark is not too old."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"{', '.join(missing)} not installed: pip install 'sluice-router[{extra}]'")
+    if "pyspark" in modules and spark_version() < SPARK_OLDEST:
+        oldest = ".".join(map(str, SPARK_OLDEST))
+        raise MissingError(
+            f"pyspark {importlib.metadata.version('pyspark')} has no data sources in Python: the pipeline needs "
+            f"{oldest} or later: pip install 'sluice-router[{extra}]'"
+        )
+
+
+def spark_version() -> tuple[int, int]:
+    """Return the major and minor version of the installed Spark."""
+    major, minor = importlib.metadata.version("pyspark").split(".")[:2]
+    return int(major), int(minor)
 
 
 def find_java() -> str:

@@ -70,17 +70,23 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return to_arrow_type(kind, **UTC)
 
 
-def check_stream_reader() -> None:
-    """Raise PipelineOptionError if this Spark lacks what a reader of streams needs."""
+def check_stream_reader(
+    what: str = "readStream with format amqp", instead: str = "spark.read reads what has landed"
+) -> None:
+    """Raise PipelineOptionError if this Spark lacks what a reader of streams needs.
+
+    what: the feature that reads a stream. instead: the alternative to it.
+    """
     if not HAS_STREAM_READER:
-        raise PipelineOptionError(_lacks("readStream", STREAM_READER, "spark.read reads what has landed"))
+        raise PipelineOptionError(_lacks(what, STREAM_READER, instead))
 
 
 def check_stream_writer() -> None:
     """Raise PipelineOptionError if this Spark lacks what a writer of streams needs."""
     if not HAS_STREAM_WRITER:
-        raise PipelineOptionError(_lacks("writeStream", STREAM_WRITER, "foreachBatch with write sends each batch"))
+        instead = "foreachBatch with write sends each batch"
+        raise PipelineOptionError(_lacks("writeStream with format amqp", STREAM_WRITER, instead))
 
 
 def _lacks(what: str, oldest: str, instead: str) -> str:
-    return f"{what} with format amqp needs Spark {oldest} or later; this is Spark {pyspark.__version__}: {instead}"
+    return f"{what} needs Spark {oldest} or later; this is Spark {pyspark.__version__}: {instead}"

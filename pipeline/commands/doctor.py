@@ -6,8 +6,16 @@ import sys
 import time
 from collections.abc import Callable
 
-from sluice.pipeline.errors import LandingError, PipelineError
-from sluice.pipeline.prerequisites import EXTRA, JAVA_OLDEST, find_java, java_version, require
+from sluice.pipeline.errors import LandingError, PipelineError, PipelineOptionError
+from sluice.pipeline.prerequisites import (
+    EXTRA,
+    JAVA_OLDEST,
+    SPARK_UNTESTED,
+    find_java,
+    java_version,
+    require,
+    spark_version,
+)
 from sluice.pipeline.segments import Landing, LandingLog, Listing, clip, consumed_end, now, octets_from
 from sluice.pipeline.units import octets_text
 from sluice.router.client.errors import ClientError
@@ -64,7 +72,19 @@ def _java() -> list[str]:
 
 def _module(name: str) -> list[str]:
     require(name)
-    return [importlib.metadata.version(name)]
+    lines = [importlib.metadata.version(name)]
+    if name == "pyspark":
+        if spark_version() >= SPARK_UNTESTED:
+            lines.append(f"no version from {'.'.join(map(str, SPARK_UNTESTED))} on is tested with this release")
+        try:
+            from sluice.pipeline.spark_api import check_stream_reader
+        except ImportError:  # pyarrow or pandas is missing, which another line says
+            return lines
+        try:
+            check_stream_reader()
+        except PipelineOptionError as error:
+            lines.append(str(error))
+    return lines
 
 
 def _folder(path: str) -> list[str]:

@@ -165,7 +165,10 @@ def run(options: argparse.Namespace) -> int:
         require({"delta": "deltalake", "iceberg": "pyiceberg"}[options.format], extra="tables")
     find_java()
     from sluice.pipeline.segments import Landing
+    from sluice.pipeline.spark_api import check_stream_reader
 
+    if not options.show:
+        check_stream_reader("--table", "--show shows what has landed")
     Landing.open(options.path)
     from sluice.pipeline.env import convert_spark_errors, spark_session
 

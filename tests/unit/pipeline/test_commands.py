@@ -1,6 +1,7 @@
 """Command line of the pipeline: verbs, units, and messages about missing dependencies."""
 
 import argparse
+import importlib.metadata
 import importlib.util
 import stat
 import subprocess
@@ -41,6 +42,19 @@ def test_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pyarrow not installed: pip install 'sluice-router\[pipeline\]'"):
         prerequisites.require("pyarrow")
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.2.dev0", "4.3.1"])
+def test_supported_spark_is_accepted(monkeypatch, version):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    prerequisites.require("pyspark")
+
+
+def test_old_spark_is_refused_by_its_version(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "3.5.4")
+    text = r"pyspark 3.5.4 has no data sources in Python: the pipeline needs 4.0 or later: pip install 'sluice"
+    with pytest.raises(MissingError, match=text):
+        prerequisites.require("pyspark")
 
 
 @pytest.mark.starts

@@ -193,9 +193,7 @@ def test_wait_begins_with_the_second_segment_after_a_merge(log: MergedLog, monke
         assert log.files()[1] == [end - 1]
 
 
-def test_log_with_little_traffic_has_few_files_and_writes_rows_seldom(
-    log: MergedLog, monkeypatch: pytest.MonkeyPatch
-):
+def test_log_with_little_traffic_has_few_files_and_writes_rows_seldom(log: MergedLog, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(merging, "WAIT", 0.0)
     log.merger = log.new_merger(rows=10_000)
     written = [0]

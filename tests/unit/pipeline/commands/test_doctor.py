@@ -34,6 +34,20 @@ def test_doctor_names_problems(tmp_path, capsys):
 
 
 @pytest.mark.starts
+def test_doctor_says_what_the_installed_spark_lacks(capsys, monkeypatch):
+    spark_api = pytest.importorskip("sluice.pipeline.spark_api", exc_type=ImportError)
+    main(["doctor"], "p")
+    lines = re.findall(r"ok     pyspark   (.*)", capsys.readouterr().out)
+    assert lines == [spark_api.pyspark.__version__]
+    monkeypatch.setattr(spark_api, "HAS_STREAM_READER", False)
+    monkeypatch.setattr(doctor, "spark_version", lambda: (4, 4))
+    main(["doctor"], "p")
+    lines = re.findall(r"ok     pyspark   (.*)", capsys.readouterr().out)
+    assert lines[1] == "no version from 4.4 on is tested with this release"
+    assert lines[2].startswith("readStream with format amqp needs Spark 4.2 or later; this is Spark ")
+
+
+@pytest.mark.starts
 def test_doctor_names_disk_without_room(tmp_path, capsys, monkeypatch):
     Landing.create(str(tmp_path))
     main(["doctor", "--path", str(tmp_path)], "p")

@@ -1,5 +1,6 @@
 """Arguments of queries that are refused before Spark starts, and sums over the batches of a query."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,6 +50,20 @@ DEAD = ("--bad-payloads", "deadletter", "--dead-letters")
 def test_incomplete_arguments_are_refused(words, text, tmp_path, capsys):
     assert main(["query", "--path", str(tmp_path), *words], "p") == 1
     assert capsys.readouterr().err.startswith(text)
+
+
+@pytest.mark.starts
+def test_table_is_refused_by_a_spark_without_streams(tmp_path, capsys, monkeypatch):
+    spark_api = pytest.importorskip("sluice.pipeline.spark_api", exc_type=ImportError)
+    monkeypatch.setattr("sluice.pipeline.commands.query.find_java", lambda: "java")
+    monkeypatch.setattr(spark_api, "HAS_STREAM_READER", False)
+    assert main(["query", "--path", str(tmp_path), *TABLE], "p") == 1
+    assert re.fullmatch(
+        r"p query: --table needs Spark 4.2 or later; this is Spark \S+: --show shows what has landed\n",
+        capsys.readouterr().err,
+    )
+    assert main(["query", "--path", str(tmp_path), "--show"], "p") == 1
+    assert "is not a landing folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
