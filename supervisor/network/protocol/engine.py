@@ -74,7 +74,7 @@ class Engine:
         self._link_state = link_state = LinkStates(
             local, nodes, table, flooding, outbox, requests, advertisements, mobile
         )
-        self._sync = Sync(local, nodes, table, flooding, requests, mobile, link_state)
+        self._sync = Sync(local, nodes, table, flooding, outbox, requests, mobile, link_state)
         self._neighbours = Neighbours(local, nodes, table, outbox, self._sync)
         outbox.log(
             "ROUTER",
@@ -124,6 +124,8 @@ class Engine:
             envelope = annotations.read(octets)
             address = envelope.to or messages.address(octets, envelope.tail_at)
             self._route(found, envelope, address, now)
+            if self._table.unready:
+                self._sync.check(now)
         except ControlMessageError as error:
             sender = found.peer or f"connection {link}"
             self._outbox.log("ROUTER", ERROR, f"Control message from {sender} dropped: {error}", "dropped")
@@ -136,6 +138,10 @@ class Engine:
         """Withdraw an announced key. Other keys are ignored."""
         self._mobile.withdraw(key, now)
 
+    def neighbour_ready(self, router_id: str, now: float) -> None:
+        """Let other routers use paths by a neighbour, whose state is in force (NeighbourSynced)."""
+        self._sync.ready(router_id, now)
+
     def drain(self, now: float) -> None:
         """Announce that paths through this router cost more, because it is about to exit."""
         self._link_state.drain(now)
@@ -145,6 +151,7 @@ class Engine:
         return min(
             self._neighbours.deadline(),
             self._link_state.deadline(),
+            self._sync.deadline(),
             self._requests.due_at,
             self._mobile.send_at,
             self._advertisements.send_at,
@@ -162,6 +169,8 @@ class Engine:
         if maintain or neighbours.hello_at <= now:
             neighbours.expire(now)
         neighbours.release(now)
+        if self._table.unready:
+            self._sync.check(now)
         if neighbours.hello_at <= now:
             neighbours.send_hellos(now)
         if maintain:

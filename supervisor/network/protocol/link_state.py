@@ -256,6 +256,13 @@ class LinkStates:
         self._computed.done(now)
         collection: dict[str, Edges] = {node.id: node.edges for node in self._nodes}
         collection[self._local.id] = self._table.edges()
+        if self._local.timers.sync_limit:
+            # A neighbour may use this router as soon as it is notified of its links, before its own link state lists
+            # the link to this router. Without that link, messages that it sends on would have no valid origin.
+            for neighbour in self._table.announced.values():
+                edges = collection.get(neighbour.id)
+                if edges is not None and neighbour.ours and self._local.id not in dict(edges):
+                    collection[neighbour.id] = (*edges, (self._local.id, neighbour.cost))
         bits = {node.id: node.index for node in self._nodes}
         bits[self._local.id] = 0
         paths, radius = compute(self._local.id, collection, bits)

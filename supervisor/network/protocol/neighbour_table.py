@@ -68,6 +68,9 @@ class NeighbourTable:
         self.known: dict[str, Neighbour] = {}  # announced neighbours, delayed ones, and lost ones for a while
         self.announced: dict[str, Neighbour] = {}  # in order of announcement
         self.held: set[str] = set()  # ids of neighbours delayed by damping
+        # Announced neighbours that the local link state does not list yet, with the time until which their state is
+        # awaited (Timers.sync_limit). Writer: Sync.
+        self.unready: dict[str, float] = {}
         self.draining = False  # other routers avoid paths through this one
 
     def edges(self) -> Edges:
@@ -76,9 +79,12 @@ class NeighbourTable:
 
     def announced_edges(self) -> Edges:
         """Return the local link state as other routers receive it."""
-        if not self.draining:
-            return self.edges()
-        return tuple((router_id, min(cost + DRAINING_COST, MOST_COST)) for router_id, cost in self.edges())
+        added = DRAINING_COST if self.draining else 0
+        return tuple(
+            (router_id, min(cost + added, MOST_COST))
+            for router_id, cost in self.edges()
+            if router_id not in self.unready
+        )
 
     def instance_of(self, router_id: str) -> int | None:
         """Return the instance in a neighbour's HELLOs, or None if the router is not a neighbour."""

@@ -78,7 +78,16 @@ class KeysChanged(Struct, frozen=True):
     removed: tuple[str, ...]
 
 
-Change = RouterAdded | RouterRemoved | PathChanged | Unreachable | RadiusChanged | KeysChanged
+class NeighbourSynced(Struct, frozen=True):
+    """Notification that all changes which a new neighbour has reported come before this one.
+
+    `Engine.neighbour_ready` is expected once they are in force, so that other routers may use paths by the neighbour.
+    """
+
+    id: str
+
+
+Change = RouterAdded | RouterRemoved | PathChanged | Unreachable | RadiusChanged | KeysChanged | NeighbourSynced
 
 
 class RouterRow(Struct, frozen=True):

@@ -8,6 +8,8 @@ other lacks. A router relays news to its other Sluice neighbours, in the message
 an additional entry in each. Routers of 1.19 never receive these messages, and send requests as always.
 """
 
+from collections.abc import Mapping
+
 from sluice.supervisor.network.protocol import messages
 from sluice.supervisor.network.protocol.flooding import Flooding
 from sluice.supervisor.network.protocol.link_state import LinkStates
@@ -16,8 +18,12 @@ from sluice.supervisor.network.protocol.messages import Summary
 from sluice.supervisor.network.protocol.mobile import Mobile
 from sluice.supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
 from sluice.supervisor.network.protocol.nodes import RouterNode, RouterNodes
+from sluice.supervisor.network.protocol.outbox import EngineOutbox
+from sluice.supervisor.network.protocol.outputs import NeighbourSynced
 from sluice.supervisor.network.protocol.requests import RequestQueue
 from sluice.supervisor.network.protocol.timers import NEVER
+
+Known = Mapping[str, tuple[int, int, int]]  # instance, link-state sequence and mobile sequence by router id
 
 
 class Sync:
@@ -29,6 +35,7 @@ class Sync:
         nodes: RouterNodes,
         table: NeighbourTable,
         flooding: Flooding,
+        outbox: EngineOutbox,
         requests: RequestQueue,
         mobile: Mobile,
         link_state: LinkStates,
@@ -37,12 +44,23 @@ class Sync:
         self._nodes = nodes
         self._table = table
         self._flooding = flooding
+        self._outbox = outbox
         self._requests = requests
         self._mobile = mobile
         self._link_state = link_state
+        self._known_by: dict[str, Known] = {}  # summaries of unready neighbours of which state is missing, by id
+        self._synced: set[str] = set()  # unready neighbours of which all state has arrived
+        self._reported: set[str] = set()  # synced neighbours that were reported
+        self._ready: set[str] = set()  # Sluice neighbours that the local link state may list
 
     def neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
         """Handle a neighbour that appeared, was lost, or changed its links or cost. worse: see NeighbourListener."""
+        limit = self._local.timers.sync_limit
+        if not neighbour.links:
+            self._ready.discard(neighbour.id)
+            self._forget(neighbour.id)
+        elif limit and neighbour.ours and neighbour.id not in self._ready:
+            self._table.unready.setdefault(neighbour.id, now + limit)
         self._link_state.own_changed(worse, now)
         if neighbour.links:
             # Also when the link to the neighbour changes, because messages in flight on the old link may be lost.
@@ -63,8 +81,56 @@ class Sync:
         known[local.id] = (local.instance, local.ls_seq, local.mobile_seq)
         self._flooding.to_link(neighbour.links[0], messages.encode_summary(local.id, local.instance, known))
 
+    def deadline(self) -> float:
+        """Return the time at which a neighbour counts as ready, whatever is missing."""
+        return min(self._table.unready.values(), default=NEVER)
+
+    def check(self, now: float) -> None:
+        """Report unready neighbours once all state of each of them has arrived. Make those ready whose time is over.
+
+        A neighbour alone is not reported: messages that come from another one by a path through this router are valid
+        only if this router knows the way that they have come.
+        """
+        for router_id in list(self._known_by):
+            if self._has_all(self._known_by[router_id]):
+                del self._known_by[router_id]
+                self._synced.add(router_id)
+        unreported = self._table.unready.keys() - self._reported
+        if unreported and unreported <= self._synced:
+            self._reported |= unreported
+            for router_id in sorted(unreported):
+                self._outbox.change(NeighbourSynced(router_id))
+        for router_id in [found for found, limit in self._table.unready.items() if limit <= now]:
+            self.ready(router_id, now)
+
+    def _has_all(self, known: Known) -> bool:
+        """Return whether this router has everything that a summary lists."""
+        for router_id, (instance, ls_seq, mobile_seq) in known.items():
+            node = self._nodes.by_id.get(router_id)
+            if router_id == self._local.id or (node is not None and (node.instance or 0) > instance):
+                continue
+            if node is None or node.instance != instance or node.ls_seq < ls_seq or node.mobile_seq < mobile_seq:
+                return False
+        return True
+
+    def ready(self, router_id: str, now: float) -> None:
+        """List a neighbour in the local link state from now on."""
+        if router_id in self._table.unready:
+            self._forget(router_id)
+            self._ready.add(router_id)
+            self._link_state.own_changed(False, now)
+
+    def _forget(self, router_id: str) -> None:
+        """Forget a neighbour that is ready or lost."""
+        self._table.unready.pop(router_id, None)
+        self._known_by.pop(router_id, None)
+        self._synced.discard(router_id)
+        self._reported.discard(router_id)
+
     def answer(self, message: Summary, link: ControlLink, now: float) -> None:
         """Answer a summary by sending the neighbour what it lacks."""
+        if message.id in self._table.unready:
+            self._known_by[message.id] = message.routers
         instance, ls_seq, mobile_seq = message.routers.get(self._local.id, (0, -1, 0))
         if instance != self._local.instance:
             ls_seq, mobile_seq = -1, 0

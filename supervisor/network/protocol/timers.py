@@ -44,6 +44,9 @@ class Timers(Struct, frozen=True):
     mobile_gap: float = 1.0
     mobile_first: float = 0.05
     mobile_part: float = 0.0125  # between the parts of one update
+    # A new Sluice neighbour is listed in the local link state once what it knows of the network is in the tables of all
+    # workers, or after this time. 0: at once, as in 1.19; deliveries that come before are released.
+    sync_limit: float = 0.0
     # News expected from a Sluice neighbour is requested after this time.
     pull_grace: float = 0.25
     # Unanswered requests are repeated this many times, after 1, 2, 4 … seconds; then when there is news of the router.

@@ -4,6 +4,8 @@ import pytest
 
 from sluice.supervisor.network.protocol import messages
 from sluice.supervisor.network.protocol.messages import LinkStateRequest, LinkStateUpdate, Summary
+from sluice.supervisor.network.protocol.outputs import NeighbourSynced
+from sluice.supervisor.network.protocol.timers import Timers
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine, line
 
 
@@ -105,3 +107,74 @@ def test_summary_is_answered_with_state_of_present_instances(
     everything = {"A": (100, last.ls_seq, 1), "B": (50, 1, 0), "C": (50, 1, 0), "D": (9, 1, 0)}
     a.receive(7, messages.encode_summary("D", 9, {**everything, **known}), "D")
     assert [(each.to, getattr(each.message, "id", None)) for each in a.sent] == sent
+
+
+def listed(a: DrivenEngine) -> list[list[str]]:
+    """Return the neighbours in each link state that the engine has sent to link 1."""
+    return [list(sent.message.peers) for sent in a.of(LinkStateUpdate) if sent.link == 1 and sent.message.id == "A"]  # type: ignore[union-attr]
+
+
+def unready_neighbour() -> DrivenEngine:
+    """Return router A with neighbour B, which is ready, and the new neighbour D, whose state is awaited."""
+    a = DrivenEngine(timers=Timers(sync_limit=2.0))
+    a.neighbour(1, "B", ours=True)
+    a.engine.neighbour_ready("B", a.now)
+    a.clear()
+    a.neighbour(7, "D", ours=True, instance=9)
+    return a
+
+
+def test_new_neighbour_is_listed_once_what_it_knows_is_in_force() -> None:
+    a = unready_neighbour()
+    a.receive(7, messages.encode_summary("D", 9, {"D": (9, 1, 0), "E": (4, 2, 0), "A": (100, 1, 0)}), "D")
+    a.receive(7, messages.encode_link_state("D", 9, 1, [("E", 1)], messages.TO_NEIGHBOUR_LS, 0), "D")
+    a.run(0.5)
+    assert not any(isinstance(change, NeighbourSynced) for change in a.changes), "the state of E is missing"
+    a.receive(7, messages.encode_link_state("E", 4, 2, [("D", 1)], messages.TO_NEIGHBOUR_LS, 0), "D")
+    assert NeighbourSynced("D") in a.changes
+    a.run(0.5)
+    assert all("D" not in peers for peers in listed(a)), "not in force yet"
+    a.engine.neighbour_ready("D", a.now)
+    a.run(0.5)
+    assert listed(a)[-1] == ["B", "D"]
+
+
+def test_neighbour_without_summary_is_listed_after_the_limit() -> None:
+    a = unready_neighbour()
+    a.run(1.5)
+    assert all("D" not in peers for peers in listed(a))
+    a.run(1)
+    assert listed(a)[-1] == ["B", "D"]
+
+
+def test_lost_neighbour_is_awaited_again() -> None:
+    a = unready_neighbour()
+    a.engine.neighbour_ready("D", a.now)
+    a.down(7)
+    a.neighbour(8, "D", ours=True, instance=9)
+    a.run(0.5)
+    assert listed(a)[-1] == ["B"]
+
+
+def test_neighbour_is_reported_together_with_others_that_are_not_ready() -> None:
+    a = unready_neighbour()
+    a.neighbour(8, "F", ours=True, instance=3)
+    for link, router, instance in ((7, "D", 9), (8, "F", 3)):
+        assert not any(isinstance(change, NeighbourSynced) for change in a.changes)
+        a.receive(link, messages.encode_summary(router, instance, {router: (instance, 1, 0)}), router)
+        a.receive(link, messages.encode_link_state(router, instance, 1, [], messages.TO_NEIGHBOUR_LS, 0), router)
+    assert [change for change in a.changes if isinstance(change, NeighbourSynced)] == [
+        NeighbourSynced("D"),
+        NeighbourSynced("F"),
+    ]
+
+
+def test_path_is_valid_for_neighbour_whose_link_state_lacks_this_router() -> None:
+    a = unready_neighbour()
+    a.receive(7, messages.encode_link_state("D", 9, 1, [("A", 1)], messages.TO_NEIGHBOUR_LS, 0), "D")
+    a.run(1)
+    b = a.engine.path("B")
+    d = a.engine.path("D")
+    assert b is not None
+    assert d is not None
+    assert d.valid_origins >> b.index & 1
