@@ -62,6 +62,7 @@ from sluice.supervisor.listeners.open_listeners import OpenListeners
 from sluice.supervisor.listeners.placement import Placements
 from sluice.supervisor.listeners.profiles import ListenerProfiles
 from sluice.supervisor.listeners.runtime_listeners import RuntimeListeners
+from sluice.supervisor.network.absence import AbsentRouters
 from sluice.supervisor.network.neighbour_connections import NeighbourConnections
 from sluice.supervisor.policy.policy import Policy
 from sluice.supervisor.runtime.host_names import Resolver
@@ -158,13 +159,20 @@ class RouterCore(Core):
         self.link_routes = LocalLinkRoutes(self.containers, self.waker, log)
 
         # Other routers
-        self.neighbours = NeighbourConnections(journal, self.in_process, self.links, self.take_identity)
+        self.absent_routers = AbsentRouters(
+            router.router_absence_seconds if router.mode == INTERIOR_MODE else 0, journal, self.waker, log
+        )
+        self.neighbours = NeighbourConnections(
+            journal, self.in_process, self.links, self.absent_routers, self.take_identity
+        )
         self.routers: Routers | None = None  # only at an interior router
         if router.mode == INTERIOR_MODE:
             # Imported on demand: the engine takes long to load, and only interior routers need it.
             from sluice.supervisor.network import adapter
 
-            self.routers = adapter.Routers(router, table, journal, self.settings, self.neighbours, log)
+            self.routers = adapter.Routers(
+                router, table, journal, self.settings, self.neighbours, self.absent_routers, log
+            )
             self.neighbours.join(self.routers)
             self.link_routes.watch_local(self.routers.link_address_changed)
 
@@ -190,7 +198,7 @@ class RouterCore(Core):
             router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links
         )
         pairs = LinkPairs(self.workers, self.take_identity, self.links.add, router_of)
-        accepted = AcceptedLinks(table, journal, self.edges, self.uplink)
+        accepted = AcceptedLinks(table, journal, self.absent_routers, self.edges, self.uplink)
         requests = AttachRequests(
             attaching, self.policy, self.neighbours, self.links, accepted, pairs, self.take_identity,
             None if self.uplink is None else self.uplink.lookups,

@@ -158,6 +158,7 @@ def _setup(configuration: Configuration, log: ProcessLog, shared: SharedResource
         stuck_age_seconds=age,
         scrub_seconds=pause,
         streams_kept=kept,
+        awaits_routers=router.router_absence_seconds > 0,
     )
     return WorkerSetup(
         worker=0,

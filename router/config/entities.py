@@ -54,7 +54,7 @@ class RouterConfig(EntityConfig, frozen=True, kw_only=True):
     watch_configuration: bool = False  # the router reloads a changed file by itself
     files_by_management: bool = False  # management requests may name files and secrets
     all_uplinks: bool = False  # edge router: all connections to Sluice interior routers are active
-    router_absence_seconds: int = 0  # edge router: time for which messages wait for another uplink; 0: they do not
+    router_absence_seconds: int = 0  # time for which messages wait for another uplink or path; 0: they do not
 
 
 class SslProfileConfig(EntityConfig, frozen=True, kw_only=True):

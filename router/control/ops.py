@@ -295,6 +295,7 @@ class RouterOp(OpBase, tag="router"):
     conns: list[int]
     cost: int
     origins: str
+    awaited: bool = False  # the router is unreachable, and messages wait on the way that was the last one
 
 
 class RouterGone(OpBase, tag="-router"):

@@ -21,6 +21,7 @@ class RouterFacts(Struct, frozen=True):
     stuck_age_seconds: int
     scrub_seconds: int
     streams_kept: int
+    awaits_routers: bool  # links to a lost neighbour are suspended (routerAbsenceSeconds)
 
 
 class WorkerSetup(Record, frozen=True):

@@ -4,7 +4,7 @@ routing-semantics.md 11.1, 11.4; inter-router.md 10, 10.1, 10.2; inter-router-pr
 """
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
 from sluice.router.amqp.buffer cimport write32
 from sluice.router.amqp.codec cimport Slice, open_list, skip_value
@@ -56,7 +56,8 @@ cdef inline uint8_t* put_slice(uint8_t* w, const uint8_t* data, size_t size) noe
 
 
 cdef uint8_t* put_trace(uint8_t* w, const Slice* trace) noexcept nogil:
-    """Write the incoming trace with this router added."""
+    """Write the incoming trace with this router added, unless it is the last one: a copy that has moved to another
+    worker (moved_copies.pyx) has been annotated before."""
     cdef uint32_t count = 0
     cdef const uint8_t* stop = NULL
     cdef const uint8_t* items = NULL
@@ -67,6 +68,8 @@ cdef uint8_t* put_trace(uint8_t* w, const Slice* trace) noexcept nogil:
         size = stop - items
     else:
         count = 0
+    if count and size >= node_size and memcmp(stop - node_size, node, node_size) == 0:
+        return put_slice(w, trace.data, trace.size)
     if size + node_size < 255 and count < 255:
         w[0] = T_LIST8
         w[1] = <uint8_t>(size + node_size + 1)

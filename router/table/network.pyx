@@ -55,6 +55,10 @@ cdef class Router:
         self.words = words
 
 
+cdef class AwaitedRouter(Router):
+    """Router that is unreachable and awaited: messages wait on the way to it that was the last one."""
+
+
 cdef class OutstandingCounter:
     def __dealloc__(self):
         if self.tally is not NULL:
@@ -218,7 +222,7 @@ cdef class Network:
 
     def apply_router(self, op):
         """Apply a RouterOp of sluice.router.control.ops."""
-        cdef Router router = Router()
+        cdef Router router = AwaitedRouter() if op.awaited else Router()
         router.index = op.index
         router.id = op.id
         router.conns = list(op.conns)
@@ -268,18 +272,43 @@ cdef class Network:
 
     # -- paths --------------------------------------------------------------------------------------------------------
 
+    def are_awaited(self, list ways not None):
+        """Return True if all that these Paths lead to is awaited."""
+        cdef Path way
+        cdef RemoteDestination destination
+        for way in ways:
+            destination = way.destinations[0]
+            if not isinstance(destination.router, AwaitedRouter):
+                return False
+        return True
+
     cdef list ways(self, list destinations):
-        """Look up the routers of these RemoteDestinations; return one Path for each set of next hops."""
+        """Look up the routers of these RemoteDestinations; return one Path for each set of next hops.
+
+        Routers that are awaited get nothing while another one is reachable.
+        """
         cdef RemoteDestination destination
         cdef Path way
+        cdef list awaited = []
         cdef dict found = {}
         for destination in destinations:
             destination.router = self.routers.get(destination.index)
-            if destination.router is None:
-                continue
-            hops = [self.hops[conn] for conn in destination.router.conns if conn in self.hops]
-            if not hops:
-                continue
+            if isinstance(destination.router, AwaitedRouter):
+                awaited.append(destination)
+            elif destination.router is not None:
+                self.add_to_path(found, destination)
+        if not found:
+            for destination in awaited:
+                self.add_to_path(found, destination)
+        for way in found.values():
+            way.destinations.sort(key=by_distance)
+        return list(found.values())
+
+    def add_to_path(self, dict found not None, RemoteDestination destination not None):
+        """Add a destination to the Path of its next hops; found: Paths by their first connection."""
+        cdef Path way
+        hops = [self.hops[conn] for conn in destination.router.conns if conn in self.hops]
+        if hops:
             way = found.get((<NextHop>hops[0]).conn)
             if way is None:
                 way = Path()
@@ -287,9 +316,6 @@ cdef class Network:
                 way.destinations = []
                 found[(<NextHop>hops[0]).conn] = way
             way.destinations.append(destination)
-        for way in found.values():
-            way.destinations.sort(key=by_distance)
-        return list(found.values())
 
     # -- names --------------------------------------------------------------------------------------------------------
 

@@ -84,6 +84,8 @@ cdef class ForwardingAddress:
         cdef Path way
         cdef list nearest = []
         self.ways = self.network.ways(self.remotes)
+        if (self.consumers or self.fallback is not None) and self.network.are_awaited(self.ways):
+            self.ways = []                 # nothing waits for routers while something else gets the messages
         for way in self.ways:
             nearest += [(destination, way) for destination in way.destinations]
         nearest.sort(key=by_distance)
@@ -562,6 +564,8 @@ cdef class Table:
 
     cdef int bind_consumer(self, ForwardingAddress address, Consumer consumer) except -1:
         # Insert at `start`, which is where the rotating list ends.
+        if not address.consumers:
+            address.version = 0            # routers may no longer be awaited, see `make_paths`
         address.consumers.insert(address.start, consumer)
         address.start = (address.start + 1) % len(address.consumers)
         if consumer.message_limit or address.limits:
@@ -682,6 +686,8 @@ cdef int remove_consumer(ForwardingAddress address, Consumer consumer) except -1
                 address.by_edge.remove(consumer)
             if consumer.peer is not None:
                 address.served = served_marks(address)
+            if not consumers:
+                address.version = 0        # routers may be awaited, see `make_paths`
             return 0
     return 0
 

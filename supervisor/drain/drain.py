@@ -107,6 +107,7 @@ class RouterDrain:
         self._services.connectors.stop()
         if self._core.uplink is not None:
             self._core.uplink.absence.end()
+        self._core.absent_routers.end()
         self._core.connections.drain(EVERY_ROLE if hand_over is None else BETWEEN_ROUTERS)
         if self._core.routers is not None:
             self._core.routers.drain()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sluice.router.config.roles import EDGE, ROUTE_CONTAINER
+from sluice.router.config.roles import EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from sluice.router.control import messages as control
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
@@ -14,6 +14,7 @@ from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.links.attach import TRACKING_KEY, AttachAccepted
 from sluice.supervisor.links.pending_answers import PendingAttachAnswers
 from sluice.supervisor.links.suspended import SuspendedConsumer
+from sluice.supervisor.network.absence import AbsentRouters
 from sluice.supervisor.subsystem import Subsystem
 
 
@@ -26,12 +27,14 @@ class AcceptedLinks(Subsystem):
         self,
         table: AddressTable,
         journal: Journal,
+        absent_routers: AbsentRouters,
         edges: Edges | None = None,
         uplink: Uplink | None = None,
     ) -> None:
         """edges: services of an interior router for edge routers. uplink: uplink of an edge router."""
         self._table = table
         self._journal = journal
+        self._absent_routers = absent_routers
         self._edges = edges
         self._uplink = uplink
         self._answers = PendingAttachAnswers(journal)
@@ -54,6 +57,9 @@ class AcceptedLinks(Subsystem):
         """
         if self._uplink is not None and link.connection.origin.role == EDGE:
             self._uplink.absence.suspended(worker, link, waiting)
+            return
+        if link.connection.origin.role == INTER_ROUTER:
+            self._absent_routers.suspended(worker, link, waiting)
             return
         if link.record is None:
             return

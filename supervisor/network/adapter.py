@@ -24,7 +24,7 @@ from sluice.router.addressing.settings import (
     AddressSetting,
 )
 from sluice.router.config.entities import RouterConfig
-from sluice.router.control.ops import Op, RadiusOp, RouterGone, RouterOp
+from sluice.router.control.ops import Op, RadiusOp, RouterGone
 from sluice.router.log import ERROR, WARNING, ProcessLog
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.settings import Settings
@@ -34,9 +34,11 @@ from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.linkroutes.local import LinkAddress
 from sluice.supervisor.linkroutes.remote import CLASSES as LINK_ROUTE_CLASSES
 from sluice.supervisor.linkroutes.remote import RemoteLinkRoutes
+from sluice.supervisor.network.absence import AbsentRouters, RemoteRouter
 from sluice.supervisor.network.protocol.engine import Engine
 from sluice.supervisor.network.protocol.outputs import (
     KeysChanged,
+    NeighbourSynced,
     PathChanged,
     RadiusChanged,
     RouterAdded,
@@ -49,6 +51,8 @@ from sluice.supervisor.subsystem import Subsystem
 
 TURN: Final = 0.002  # seconds for changes of addresses before other events are handled
 ADDRESSES_AN_EPOCH: Final = 256
+SYNC_LIMIT: Final = 2.0  # Timers.sync_limit if messages may wait
+AWAITED_LONGER: Final = 5  # seconds for which the link state of a router is kept after the wait for it
 
 # Numbers of treatments in the protocol (inter-router.md 1). Any other number leaves the treatment open.
 HINTS: Final = {MULTICAST: 1, CLOSEST: 2, BALANCED: 3}
@@ -62,25 +66,6 @@ _PHASES: Final[Mapping[str, int | str]] = {
     **{str(number): number for number in range(10)},
     FALLBACK_PHASE: FALLBACK_PHASE,
 }
-
-
-class RemoteRouter:
-    """Another router, as the workers' tables have it now or after the next epochs. Owner: Routers."""
-
-    __slots__ = ("announced", "cost", "gone", "id", "index", "links", "origins")
-
-    def __init__(self, index: int, router_id: str) -> None:
-        self.index = index
-        self.id = router_id
-        self.links: tuple[int, ...] = ()  # connections to its next hop; empty: unreachable
-        self.cost = 0
-        self.origins = 0
-        self.announced = False  # announced to the workers
-        self.gone = False
-
-    def op(self) -> Op:
-        """Return the op that announces the router."""
-        return RouterOp(self.index, self.id, list(self.links), self.cost, f"{self.origins:x}")
 
 
 class ControlLinks(Protocol):
@@ -103,12 +88,14 @@ class Routers(Subsystem):
         journal: Journal,
         settings: Settings,
         links: ControlLinks,
+        absent: AbsentRouters,
         log: ProcessLog,
         now: float | None = None,
     ) -> None:
         self._table = table
         self._journal = journal
         self._links = links
+        self._absent = absent
         self._settings = settings
         self._log = log
         # Nothing is sent before the second of the instance: a router that restarts within a second must not use the
@@ -122,6 +109,7 @@ class Routers(Subsystem):
         self.link_routes: Final = RemoteLinkRoutes()
         self._bits: dict[int, int] = {}  # bit of each inter-router connection: the lowest free one at its start
         self._present: dict[int, RemoteRouter] = {}  # by index, as the engine has them
+        absent.join(self._present)
         self._announced: dict[int, RemoteRouter] = {}  # by index, as workers have them
         self._radius = 0
         self._work: deque[Iterator[None]] = deque()  # waiting changes, executed step by step
@@ -321,6 +309,8 @@ class Routers(Subsystem):
                 self._path(router, (), router.cost, router.origins)
             case KeysChanged():
                 self._work.append(self._change_keys(self._present[change.index], change.added, change.removed))
+            case NeighbourSynced():
+                self._work.append(self._settle_neighbour(change.id))
             case RadiusChanged():
                 self._radius = change.radius
                 self._journal.append(RadiusOp(change.radius))
@@ -328,6 +318,10 @@ class Routers(Subsystem):
     def _path(self, router: RemoteRouter, links: tuple[int, ...], cost: int, origins: int) -> None:
         if (links, cost, origins) != (router.links, router.cost, router.origins):
             self._changes += 1
+            if links or router.gone:
+                self._absent.found(router)
+            else:
+                self._absent.lost(router)
             router.links, router.cost, router.origins = links, cost, origins
             if router.announced:
                 self._journal.append(router.op())
@@ -344,6 +338,11 @@ class Routers(Subsystem):
         self._journal.await_all(self._sent)
 
     # Steps, each of which changes one record
+
+    def _settle_neighbour(self, router_id: str) -> Iterator[None]:
+        """Let other routers use paths by a neighbour once all workers have what it has reported."""
+        self._journal.call_when_acknowledged(lambda: self.engine.neighbour_ready(router_id, _now(None)))
+        yield
 
     def _add(self, router: RemoteRouter) -> Iterator[None]:
         """Announce a router to the workers."""
@@ -451,12 +450,15 @@ class Routers(Subsystem):
 
 def timers(config: RouterConfig) -> Timers:
     """Return the timers of the configuration."""
+    awaited = config.router_absence_seconds
     return Timers(
         hello_interval=config.hello_interval_seconds,
         hello_max_age=config.hello_max_age_seconds,
         ra_interval=config.ra_interval_seconds,
         ra_interval_flux=config.ra_interval_flux_seconds,
-        remote_ls_max_age=config.remote_ls_max_age_seconds,
+        # The addresses of a router are forgotten with its link state.
+        remote_ls_max_age=max(config.remote_ls_max_age_seconds, awaited + AWAITED_LONGER if awaited else 0),
+        sync_limit=SYNC_LIMIT if awaited else 0.0,
     )
 
 

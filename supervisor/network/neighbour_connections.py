@@ -21,6 +21,7 @@ from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
 from sluice.supervisor.connections.connections import DATA, RegisteredConnection, RegisteredLink
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.links.links import Links
+from sluice.supervisor.network.absence import AbsentRouters
 from sluice.supervisor.subsystem import Subsystem
 
 TURN: Final = 0.002  # seconds for control messages before other events are handled
@@ -58,7 +59,7 @@ class NeighbourConnection:
         self.links: list[RegisteredLink | None] = [None] * PRIORITIES  # outgoing data links by priority
         self.hop = False  # the table has it as a next hop
 
-    def op(self, index: int | None) -> Op:
+    def op(self, index: int | None) -> NextHopOp:
         """Return the op that announces the next hop. index: of the router; None: unknown yet."""
         assert self.connection.worker is not None
         links = [None if link is None else (link.slot, link.generation) for link in self.links]
@@ -69,18 +70,24 @@ class NeighbourConnections(Subsystem):
     """All inter-router connections. Owner: the core."""
 
     __slots__ = (
-        "_by_number", "_changed", "_in_process", "_indexes", "_journal", "_links", "_network", "_take_identity",
-        "_waiting",
+        "_absent", "_by_number", "_changed", "_in_process", "_indexes", "_journal", "_links", "_network",
+        "_take_identity", "_waiting",
     )  # fmt: skip
 
     roles = (INTER_ROUTER,)
 
     def __init__(
-        self, journal: Journal, in_process: InProcessAddresses, links: Links, take_identity: Callable[[], int]
+        self,
+        journal: Journal,
+        in_process: InProcessAddresses,
+        links: Links,
+        absent: AbsentRouters,
+        take_identity: Callable[[], int],
     ) -> None:
         self._journal = journal
         self._in_process = in_process
         self._links = links
+        self._absent = absent
         self._take_identity = take_identity
         self._by_number: dict[int, NeighbourConnection] = {}
         # Data links or index have changed since the last announcement.
@@ -190,15 +197,20 @@ class NeighbourConnections(Subsystem):
                 self._network.link_down(link.connection.number)
         elif link is neighbour.control_in:
             neighbour.control_in = None
-        elif link.consumer and neighbour.links[link.priority] is link:
+        elif link.consumer and neighbour.links[link.priority] is link and not link.suspended:
             neighbour.links[link.priority] = None
             self._changed[link.connection.number] = neighbour
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         neighbour = self._by_number.pop(connection.number, None)
         self._changed.pop(connection.number, None)
-        if neighbour is not None and neighbour.hop:
+        if neighbour is None or not neighbour.hop:
+            return
+        if not self._absent.keep(self._op(neighbour), connection.container):
             self._journal.append(NextHopGone(connection.number))
+
+    def worker_lost(self, worker: WorkerProcess) -> None:
+        self._absent.worker_lost(worker)
 
     # Next hops
 
@@ -212,11 +224,12 @@ class NeighbourConnections(Subsystem):
                 neighbour.hop = False
                 self._journal.append(NextHopGone(number))
         self._changed.clear()
+        self._absent.step(self._by_number)
 
     def snapshot_ops(self) -> list[Op]:
-        return [self._op(neighbour) for neighbour in self if neighbour.hop]
+        return [*(self._op(neighbour) for neighbour in self if neighbour.hop), *self._absent.ops()]
 
-    def _op(self, neighbour: NeighbourConnection) -> Op:
+    def _op(self, neighbour: NeighbourConnection) -> NextHopOp:
         # A router's container id is its router id (inter-router.md 1).
         return neighbour.op(self._indexes.get(neighbour.connection.container or ""))
 

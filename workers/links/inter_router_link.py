@@ -91,6 +91,8 @@ class InterRouterLink(LinkRecord):
             out = RouterOut(capacity=capacity)
             if self.links.checks:
                 out.enable_tracking()
+            if self.links.client.worker.setup.router.awaits_routers:
+                out.wait_for_return()
             return out
         link = RouterIn(capacity=profile.bundle_capacity if self.links.is_ours else capacity)
         if profile.capacity_adapts:
@@ -203,6 +205,10 @@ class InterRouterLink(LinkRecord):
         )
 
     # -- end ----------------------------------------------------------------------------------------------------------
+
+    def may_suspend(self) -> bool:
+        """Return True if the supervisor knows the link: it decides what becomes of the deliveries that wait."""
+        return self.state == "in use"
 
     def detached(self) -> bool:
         """Handle the end of the link."""

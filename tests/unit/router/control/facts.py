@@ -17,4 +17,5 @@ def facts(identity: str = "QDR", mode: str = "standalone", *, test_hooks: bool =
         stuck_age_seconds=10,
         scrub_seconds=5 if test_hooks else 30,
         streams_kept=2 if test_hooks else 128,
+        awaits_routers=False,
     )

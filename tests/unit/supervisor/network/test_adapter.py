@@ -9,6 +9,7 @@ from sluice.router.addressing.settings import AddressSetting
 from sluice.router.config.load import load_text
 from sluice.router.log import ProcessLog
 from sluice.supervisor.addresses.settings import Settings
+from sluice.supervisor.network.absence import AbsentRouters
 from sluice.supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
 from sluice.supervisor.network.protocol.outputs import (
     EngineLogLine,
@@ -20,6 +21,7 @@ from sluice.supervisor.network.protocol.outputs import (
     RouterRemoved,
     Unreachable,
 )
+from sluice.supervisor.runtime.waker import Waker
 from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 
@@ -71,8 +73,9 @@ class RoutersOnTable:
         self.settings = Settings(self.table, self.journal, settings or {}, default)
         self.log = ProcessLog()
         router = load_text("x.conf", CONFIGURATION).router
+        self.absent = AbsentRouters(0, self.journal, Waker(), self.log)
         self.sent: list[tuple[int, bytes]] = []
-        self.routers = Routers(router, self.table, self.journal, self.settings, self, self.log)
+        self.routers = Routers(router, self.table, self.journal, self.settings, self, self.absent, self.log)
         self.engine = FakeProtocolEngine()
         self.routers.engine = self.engine  # type: ignore[misc, assignment]
         self.journaled.take_delta()
@@ -125,7 +128,7 @@ def test_protocol_addresses_always_exist(network):
 # inter-router.md 7.1.
 def test_added_router_becomes_address_and_op(network):
     ops = network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4, 9), 1, 3, 0b100))
-    assert ops[0] == ["router", 1, "B", [4, 9], 3, "4"]
+    assert ops[0] == ["router", 1, "B", [4, 9], 3, "4", False]
     record = network.table.records["RB"]
     assert record.treatment == "closest"
     assert record.fixed
@@ -138,9 +141,9 @@ def test_added_router_becomes_address_and_op(network):
 
 def test_changed_and_lost_paths_are_published(network):
     network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 3, 0))
-    assert network.apply_changes(PathChanged(1, (5,), 2, 7, 0)) == [["router", 1, "B", [5], 7, "0"]]
+    assert network.apply_changes(PathChanged(1, (5,), 2, 7, 0)) == [["router", 1, "B", [5], 7, "0", False]]
     assert network.apply_changes(PathChanged(1, (5,), 2, 7, 0)) == []
-    assert network.apply_changes(Unreachable(1)) == [["router", 1, "B", [], 7, "0"]]
+    assert network.apply_changes(Unreachable(1)) == [["router", 1, "B", [], 7, "0", False]]
     assert network.routers.path_changes == 3
     assert "RB" in network.table.records
 
@@ -150,7 +153,7 @@ def test_path_is_published_while_addresses_wait(network):
     network.engine.changes = [KeysChanged(1, {f"M0{number}": 3 for number in range(5000)}, ())]
     network.step()
     network.engine.changes = [PathChanged(1, (5,), 1, 1, 0)]
-    assert ["router", 1, "B", [5], 1, "0"] in network.step()
+    assert ["router", 1, "B", [5], 1, "0", False] in network.step()
 
 
 def test_removed_router_leaves_no_records(network):
@@ -169,7 +172,7 @@ def test_removed_router_leaves_no_records(network):
 def test_router_index_is_reused_after_removal_is_acknowledged(network):
     network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {f"M0{number}": 3 for number in range(1000)}, ()))
     ops = network.apply_changes(RouterRemoved(1), RouterAdded(1, "C"), PathChanged(1, (7,), 1, 1, 0))
-    added = ops.index(["router", 1, "C", [7], 1, "0"])
+    added = ops.index(["router", 1, "C", [7], 1, "0", False])
     assert ops.index(["-router", 1]) < added
     assert not any(op[0] == "-r" for op in ops[added:])
 
@@ -352,7 +355,7 @@ def test_snapshot_contains_routers_and_destinations(network):
     network.apply_changes(
         RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0), RadiusChanged(2), KeysChanged(1, {"M0a": 3}, ())
     )
-    assert wire(network.routers.snapshot_ops()) == [["radius", 2], ["router", 1, "B", [4], 1, "0"]]
+    assert wire(network.routers.snapshot_ops()) == [["radius", 2], ["router", 1, "B", [4], 1, "0", False]]
     assert {tuple(op[:3]) for op in wire(network.table.consumer_ops())} == {
         ("+r", network.record("RB"), 1),
         ("+r", network.record("M0a"), 1),
