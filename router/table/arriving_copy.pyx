@@ -12,6 +12,7 @@ from libc.string cimport memset
 
 from sluice.router.amqp.codec cimport Slice
 from sluice.router.amqp.meter cimport meter_new, meter_release
+from sluice.router.amqp.scheduler cimport Scheduler
 from sluice.router.amqp.spec cimport D_ACCEPTED
 from sluice.router.amqp.states cimport is_outcome
 from sluice.router.delivery.delivery cimport IN_COMPLETE, in_free, in_more, in_new, out_free, out_make
@@ -28,7 +29,9 @@ from sluice.router.table.tap cimport (
 
 cdef enum:
     FORWARD_AT = 1048576       # octets of an incomplete message from which its copy is forwarded as it arrives
-    STALL_MS = 10000           # time without an octet after which such a copy ends if others wait behind it
+    # Time for which others may wait behind such a copy; also the time without an octet after which it ends while any
+    # others are under way.
+    STALL_MS = 10000
 
 
 cdef ArrivingCopy begin_arriving_copy(Tap tap, Link link, uint64_t producer, InDelivery* d, bytes source,
@@ -179,10 +182,12 @@ cdef class ArrivingCopy(UnfinishedCopy):
             self.finish(octets)
             return in_routed(d)
         self.is_forwarded = True
+        self.forwarded_at = d.since
         d.message = m
         m.refs += 1
         if not tap.watched:
             tap.watched = True
+            tap.clock = self.link.session.connection.scheduler
             self.link.session.connection.scheduler.starved.append(tap)
         return in_routed(d)
 
@@ -252,15 +257,17 @@ cdef class ArrivingCopy(UnfinishedCopy):
     cdef void forget_leg(self) noexcept:
         self.leg = NULL
 
-    cdef uint64_t check_stall(self, bint others) except? 1:
-        cdef uint64_t now
+    cdef uint64_t check_stall(self, uint64_t waiting_since) except? 1:
+        cdef Scheduler scheduler
+        cdef uint64_t since
         if not self.is_forwarded:
             return 0
-        now = self.link.session.connection.scheduler.now
-        if now - self.grown < STALL_MS:
-            return self.grown + STALL_MS
-        if not others:
-            return now + STALL_MS
+        scheduler = self.link.session.connection.scheduler
+        if waiting_since == 0:
+            return scheduler.now + STALL_MS
+        since = max(waiting_since, self.forwarded_at) // 1000000
+        if scheduler.now < since + STALL_MS and scheduler.now < self.grown + STALL_MS:
+            return min(since, self.grown) + STALL_MS
         self.miss(&self.tap.counts.egress_container)
         return 0
 

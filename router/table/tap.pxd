@@ -1,11 +1,13 @@
 """Taps: copies of the messages of some addresses for another address (docs/user/tap.md, decision 0087)."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from sluice.router.amqp.clock cimport Clock
 from sluice.router.amqp.meter cimport Meter
 from sluice.router.delivery.delivery cimport InDelivery, OutDelivery
 from sluice.router.message.annotation_filter cimport AnnotationFilter
 from sluice.router.message.content cimport Content
 from sluice.router.ring.layout cimport AddressSlot
+from sluice.router.ring.region cimport Region
 from sluice.router.table.table cimport AddressTap
 
 cdef enum:
@@ -30,9 +32,11 @@ cdef class UnfinishedCopy:
     # End the copy: its tap ends. lost: as of AddressTap.end.
     cdef int cut(self, bint lost) except -1
     cdef void forget_leg(self) noexcept
-    # End the copy if its message has not grown for STALL_MS. others: other copies wait. Return the time (ms) of the
-    # next check; 0: none.
-    cdef uint64_t check_stall(self, bint others) except? 1
+    cdef uint64_t forwarded_at             # ns: time at which they got the first octets
+    # End the copy if it has held others up for STALL_MS, or has not grown for so long while others are under way.
+    # waiting_since: time (ns) since which a copy waits that may be behind this one; 0: none. Return the time (ms) of
+    # the next check; 0: none.
+    cdef uint64_t check_stall(self, uint64_t waiting_since) except? 1
 
 # Tap of the configuration. It is the upstream node of its copies, which are deliveries of their own, and the downstream
 # node of the legs by which deliveries of required taps wait for their copies. `key` of a delivery to the consumers of
@@ -47,6 +51,14 @@ cdef class Tap(AddressTap):
     cdef list unfinished                   # UnfinishedCopy
     cdef Meter* arriving                   # counts stored octets of those of them that no delivery waits for
     cdef bint watched                      # listed in Scheduler.starved, or to be listed again
+    cdef Clock clock                       # of the worker; None: the tap was never watched
+    # Of the other workers, whose copies may wait for the same consumers: copies that have ended, as last seen, and the
+    # time (ns) since which none has ended although some are under way, as far as is known; 0: none are.
+    cdef Region region
+    cdef uint32_t number                   # of the counter slots
+    cdef int worker
+    cdef uint64_t ended_elsewhere
+    cdef uint64_t waiting_elsewhere
     # Counters. `ingress` counts messages that the tap selects; `egress` copies that were accepted, `redirected` those
     # that were rejected, `from_container` those that were released or modified. Messages without a copy: `transit`
     # counts those that no consumer could get, `to_container` those that found too many copies unsettled,
@@ -63,6 +75,10 @@ cdef class Tap(AddressTap):
     # Forward the copy d, whose octets are set in `copy`; return the number of consumers and next hops that get it.
     cdef int forward_copy(self, InDelivery* d, Content* copy, uint64_t producer) except -1
     cdef void count_ended(self, uint8_t kind, uint32_t n) noexcept
+    # Return the time (ns) since which a complete copy waits that was made after the incomplete ones; 0: none does.
+    cdef uint64_t waiting_here(self) noexcept
+    # Return `waiting_elsewhere`, brought up to date.
+    cdef uint64_t waiting_at_others(self) noexcept
     cdef int ended(self, uint64_t key, uint8_t kind) except -1
     cdef bint has_room(self, uint64_t octets) noexcept
     cdef void free_room(self, uint64_t key) noexcept

@@ -32,7 +32,7 @@ from sluice.router.message.annotation_filter cimport (
 )
 from sluice.router.message.content cimport Chunk, Content, message_meter, message_release, message_routed
 from sluice.router.message.sections cimport Sections, is_router_key, scan
-from sluice.router.ring.region cimport Region
+from sluice.router.ring.atomics cimport RELAXED, load64
 from sluice.router.table.forward cimport forward
 
 cdef enum:
@@ -165,7 +165,7 @@ cdef class UnfinishedCopy:
     cdef void forget_leg(self) noexcept:
         pass
 
-    cdef uint64_t check_stall(self, bint others) except? 1:
+    cdef uint64_t check_stall(self, uint64_t waiting_since) except? 1:
         raise NotImplementedError
 
 
@@ -177,6 +177,9 @@ cdef class Tap(AddressTap):
         """key: of the address that gets the copies. counters: number of its counter slot."""
         cdef Meter* parent = meter_new(NULL, NULL)
         self.counts = region.address_slot(worker, counters)
+        self.region = region
+        self.number = counters
+        self.worker = worker
         # With a parent, so that the meter counts the copies of multicast deliveries, too (`counts_copies`).
         self.meter = meter_new(NULL, NULL, parent)
         meter_release(parent)
@@ -267,22 +270,57 @@ cdef class Tap(AddressTap):
         return forward(self.address, d, copy)
 
     def check_starved(self):
-        """End copies that stall while others wait behind them. Called for taps in Scheduler.starved.
+        """End incomplete copies that hold others up. Called for taps in Scheduler.starved.
 
         Returns the time (ms) of the next check; 0: none.
         """
         cdef UnfinishedCopy copy
-        cdef uint32_t begun = 0
         cdef uint64_t due
         cdef uint64_t first = 0
-        for copy in self.unfinished:
-            begun += copy.is_forwarded
+        cdef uint64_t here = self.waiting_here()
+        cdef uint64_t elsewhere = self.waiting_at_others()
+        cdef uint64_t waiting = min(here, elsewhere) if here and elsewhere else here + elsewhere
         for copy in [*self.unfinished]:
-            due = copy.check_stall(self.node.in_count > begun)
+            due = copy.check_stall(waiting)
             if due and (first == 0 or due < first):
                 first = due
         self.watched = first != 0
+        if not self.watched:
+            self.waiting_elsewhere = 0
         return first
+
+    cdef uint64_t waiting_here(self) noexcept:
+        cdef UnfinishedCopy copy
+        cdef uint64_t first = 0
+        cdef InDelivery* d = self.node.in_first
+        for copy in self.unfinished:
+            if copy.is_forwarded and (first == 0 or copy.forwarded_at < first):
+                first = copy.forwarded_at
+        while first and d is not NULL:
+            if d.since >= first and not d.key & KEY_UNFINISHED:
+                return d.since
+            d = d.next
+        return 0
+
+    cdef uint64_t waiting_at_others(self) noexcept:
+        cdef const AddressSlot* slot
+        cdef uint64_t selected = 0
+        cdef uint64_t ended = 0
+        cdef int worker
+        for worker in range(self.region.workers):
+            if worker != self.worker:
+                slot = self.region.address_slot(worker, self.number)
+                selected += load64(&slot.ingress, RELAXED)
+                ended += (load64(&slot.egress, RELAXED) + load64(&slot.redirected, RELAXED)
+                          + load64(&slot.from_container, RELAXED) + load64(&slot.transit, RELAXED)
+                          + load64(&slot.to_container, RELAXED) + load64(&slot.ingress_container, RELAXED)
+                          + load64(&slot.egress_container, RELAXED))
+        if selected == ended:
+            self.waiting_elsewhere = 0
+        elif self.waiting_elsewhere == 0 or ended != self.ended_elsewhere:
+            self.waiting_elsewhere = self.clock.now_ns
+        self.ended_elsewhere = ended
+        return self.waiting_elsewhere
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 

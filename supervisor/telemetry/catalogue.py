@@ -152,7 +152,7 @@ TAPS: Final = (
     _counter("sluice_tap_rejected_total", "Copies that a consumer rejected.", "tap"),
     _counter("sluice_tap_missed_total", "Messages of which no consumer has taken a copy: `returned` (released or "
              "modified), `without_consumer`, `beyond_bounds` (too many copies were not settled), `too_long`, `stalled` "
-             "(the message did not grow while other copies waited).", "tap", "reason"),
+             "(copies of other messages waited too long for it).", "tap", "reason"),
 )  # fmt: skip
 
 LISTENERS: Final = (

@@ -8,7 +8,7 @@ import pytest
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED
-from tests.peer.talk import PART, consumer, frames, key, message, messages, of, producer, settle, start, transfer
+from tests.peer.talk import PART, consumer, frames, key, message, messages, of, producer, say, settle, start, transfer
 from tests.peer.types import Described, ULong
 
 TAPS = """
@@ -18,6 +18,7 @@ tap { name: musts; pattern: closest.#; address: taps.musts; mode: required }
 #: Octets of an incomplete message whose copy is stored, and of one whose copy is forwarded as it arrives.
 STORED = 300_000
 LONG = 1_500_000
+LAST = len(message(bytes(LONG))) % PART  # octets in the last frame of the latter
 #: Milliseconds without an octet after which a forwarded copy ends if others wait behind it.
 STALL_MS = 10_000
 #: Key of the annotation with the address of the original.
@@ -45,6 +46,11 @@ def unfinished(size: int) -> bytes:
     """Return the frames of delivery 0 but the last."""
     octets = transfer(0, 0, message(bytes(size)))
     return octets[: octets.rindex(b"\x00S\x14") - 8]
+
+
+def more(octets: bytes, last: bool = False) -> bytes:
+    """Return a further frame of delivery 0."""
+    return say("transfer", handle=0, delivery_id=0, more=None if last else True, payload=octets)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -75,6 +81,48 @@ def test_copy_of_stalled_message_ends_when_others_wait_behind_it(routers: Any, k
         assert True in aborted
         (outcome,) = of(frames(sending), "disposition")
         assert outcome.state.descriptor == 0x27
+
+
+@pytest.mark.parametrize("kind", ["balanced", "closest"])
+@pytest.mark.parametrize(("workers", "beside"), [(1, 0), (2, 0), (3, 1)])
+def test_copy_that_grows_ends_when_others_have_waited_for_it(
+    routers: Any, kind: str, workers: int, beside: int
+) -> None:
+    """beside: worker of the bystander, whose copy waits for the same consumer."""
+    router = routers(workers, configuration("linkCapacity: 250", TAPS))
+    tap, receiving, sending = started(router, kind, workers)
+    sending.feed(unfinished(LONG))
+    router.settle()
+    frames(receiving)
+    assert of(frames(tap), "transfer")
+    bystander = connected(router, producer(0, f"{kind}.b"), beside)
+    bystander.feed(transfer(0, 0, message(b"bystander")))
+    router.settle()
+    seen: list[Any] = []
+    for _ in range(30):  # an octet each second
+        sending.feed(more(b"\0"))
+        router.pass_time(1000)
+        seen += of(frames(tap), "transfer")
+        if seen and seen[-1].aborted is not True and b"bystander" in seen[-1].payload:
+            break
+    else:
+        pytest.fail("the bystander's copy waits for a message that never ends")
+    assert seen[-2].aborted
+    aborted = [frame.aborted for frame in of(frames(receiving), "transfer")]
+    assert (True in aborted) == (kind == "closest")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_copy_that_grows_slowly_arrives_whole_if_nobody_waits(routers: Any, workers: int) -> None:
+    router = routers(workers, configuration("linkCapacity: 250", TAPS))
+    tap, _, sending = started(router, "closest", workers)
+    sending.feed(unfinished(LONG))
+    for _ in range(60):
+        sending.feed(more(b"\0"))
+        router.pass_time(1000)
+    sending.feed(more(bytes(LAST - 60), last=True))
+    router.settle()
+    assert not [frame for frame in of(frames(tap), "transfer") if frame.aborted]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
