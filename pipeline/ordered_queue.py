@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from sluice.router.client import outcome
 from sluice.router.client.attach import Terminus
 from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.links import PendingSend, SenderState
@@ -102,6 +101,7 @@ class OrderedLink(SenderState):
 
     def __init__(self, session: SessionState, publisher: "Publisher", outlet: OrderedQueue) -> None:
         super().__init__(session, settled=False, source=Terminus(), target=Terminus(outlet.address))
+        self.transfer_state = publisher.transfer_state
         self.publisher = publisher
         self.outlet = outlet
         self.lifted = False  # the waiting messages may leave by this link
@@ -118,7 +118,7 @@ class OrderedLink(SenderState):
         return self.ready and self.in_flight < self.publisher.options.most
 
     def send_message(self, key: Hashable, octets: bytes) -> None:
-        self._keys[self.send(octets)] = key
+        self._keys[self.send(octets, state=self.transfer_state)] = key
 
     def count(self, flushed: bool = False) -> int:
         """Return the number of messages accepted since the previous call. flushed: of no importance here."""
@@ -141,7 +141,7 @@ class OrderedLink(SenderState):
         if not sending.done:
             return
         key = self._keys.pop(sending)
-        if isinstance(sending.outcome, outcome.Accepted):
+        if self.publisher.is_accepted(sending.outcome):
             self._new += 1
             self.outlet.settle(key)
             return

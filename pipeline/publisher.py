@@ -57,6 +57,9 @@ class PublisherOptions:
     timeout: float = 60.0  # seconds without any progress
     on_reject: str = "fail"
     dead_letters: str | None = None
+    transactions: bool = False  # all messages are in one transaction; not with `settled`
+    transaction_rows: int = 0  # most messages of a transaction; 0: all
+    duplicate_ids: bool = False  # the broker recognizes copies of the messages
     client: tuple[tuple[str, Any], ...] = ()  # keyword arguments for sluice.router.client.core.Options
 
 
@@ -106,6 +109,7 @@ class PublisherLink(BulkSenderState):
             session,
             settled=settled,
             most=0 if settled else publisher.options.most,
+            transfer_state=publisher.transfer_state,
             source=Terminus(),
             target=Terminus(outlet.address),
         )
@@ -130,6 +134,9 @@ class PublisherLink(BulkSenderState):
         return new
 
     def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
+        if self.transfer_state and self.publisher.is_accepted(outcome.decode(state)):
+            sender.learn_accepted(state)
+            return
         again = self.publisher.on_unaccepted(self.outlet, octets, state)
         if again is not None:
             self.outlet.released.append(again)
@@ -146,8 +153,8 @@ class Publisher:
         self.accepted = 0
         self.rejected = 0
         self.resent = 0
-        self._main: Outlet = OrderedQueue(options.address) if options.ordered else TargetQueue(options.address)
-        self._dead = TargetQueue(options.dead_letters)
+        self.transfer_state = b""  # encoded delivery state of the messages; b"": none
+        self._make_outlets()
         self._again_at = 0.0  # time at which released messages are sent again (monotonic)
         self._resends = 0  # times that released messages were sent again since a message was accepted
         self._connection: SyncConnection | None = None
@@ -155,6 +162,12 @@ class Publisher:
         self._events = 0
         self._failure: str = ""
         self._why = ""  # reason for the last lost connection or the last release
+
+    def _make_outlets(self) -> None:
+        """Create empty queues of messages."""
+        address = self.options.address
+        self._main: Outlet = OrderedQueue(address) if self.options.ordered else TargetQueue(address)
+        self._dead = TargetQueue(self.options.dead_letters)
 
     def __enter__(self) -> Self:
         return self
@@ -177,12 +190,15 @@ class Publisher:
 
     def send(self, messages: MessageBatch, keys: Sequence[Hashable] = ()) -> None:
         """Queue messages; wait while too many are left. keys: of the messages, with `ordered`. Raises PublishError."""
+        self._queue(messages, keys)
+        if self.left >= self.options.most:
+            self._run(self.options.most // 2)
+
+    def _queue(self, messages: MessageBatch, keys: Sequence[Hashable]) -> None:
         if isinstance(self._main, OrderedQueue):
             self._main.add_ordered(messages, keys)
         else:
             self._main.add(messages)
-        if self.left >= self.options.most:
-            self._run(self.options.most // 2)
 
     def send_dead_letters(self, messages: MessageBatch) -> None:
         """Queue messages for the dead-letter address."""
@@ -193,6 +209,10 @@ class Publisher:
         self._run(0)
 
     # -- outcomes of messages ------------------------------------------------------------------------------------------
+
+    def is_accepted(self, found: outcome.Outcome | None) -> bool:
+        """True if a message with this outcome need not be sent again."""
+        return isinstance(found, outcome.Accepted)
 
     def on_unaccepted(self, outlet: Outlet, octets: bytes, state: bytes) -> bytes | None:
         """Handle an outcome other than accepted. state: the outcome, encoded.
@@ -220,7 +240,7 @@ class Publisher:
         if outlet is self._dead:
             self._failure = f"dead letters to {outlet.address!r} are rejected: {said}"
         elif self.options.on_reject == "deadletter":
-            self._dead.add(MessageBatch.of([octets]))
+            self.send_dead_letters(MessageBatch.of([octets]))
         elif self.options.on_reject == "fail":
             self._failure = f"{describe_message(octets)} to {outlet.address or 'its address'!r} was rejected: {said}"
 
@@ -229,19 +249,27 @@ class Publisher:
     def _run(self, low: int) -> None:
         """Run until at most `low` messages are left."""
         self._moved = time.monotonic()
+        self._run_on(low)
+
+    def _run_on(self, low: int) -> None:
+        """Run as `_run`, within the time limit of an earlier wait."""
         while self.left > low:
             try:
                 self._step()
             except (ClientError, TimeoutError, OSError) as error:
                 self._lost(error)
-            if self._failure:
-                raise PermanentPublishError(f"{self.options.url}: {self._failure}")
-            if time.monotonic() - self._moved > self.options.timeout:
-                raise PublishError(
-                    f"{self.options.url}: no message to {self._main.address or 'any address'!r} was settled within "
-                    f"{self.options.timeout:g} s; {self.left} messages are left "
-                    f"({self._why or self._why_waiting()})"
-                )
+            self._check_limits()
+
+    def _check_limits(self) -> None:
+        """Raise PublishError if a message was refused, or if there was no progress for too long."""
+        if self._failure:
+            raise PermanentPublishError(f"{self.options.url}: {self._failure}")
+        if time.monotonic() - self._moved > self.options.timeout:
+            raise PublishError(
+                f"{self.options.url}: no message to {self._main.address or 'any address'!r} was settled within "
+                f"{self.options.timeout:g} s; {self.left} messages are left "
+                f"({self._why or self._why_waiting()})"
+            )
 
     def _why_waiting(self) -> str:
         in_flight = any(each.link is not None and each.link.in_flight for each in (self._main, self._dead))
@@ -275,10 +303,17 @@ class Publisher:
                 outlet.link.check()
                 new += outlet.link.count(connection.flushed)
         if new:
-            self.accepted += new
-            self._moved = time.monotonic()
-            self._resends = 0
+            self._add_accepted(new)
+            self._note_progress()
         return new
+
+    def _add_accepted(self, new: int) -> None:
+        self.accepted += new
+
+    def _note_progress(self) -> None:
+        """Begin the time limit again, because messages were accepted."""
+        self._moved = time.monotonic()
+        self._resends = 0
 
     def _attach(self, connection: SyncConnection, outlet: Outlet) -> None:
         session = connection._first()
@@ -322,7 +357,7 @@ class Publisher:
             self._connection = None
         for outlet in (self._main, self._dead):
             if outlet.link is not None:
-                self.accepted += outlet.link.count()
+                self._add_accepted(outlet.link.count())
                 outlet.link = None
         time.sleep(min(PAUSE, self._patience()))
 

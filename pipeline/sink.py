@@ -27,12 +27,14 @@ from sluice.pipeline.errors import PermanentPublishError, PipelineOptionError
 from sluice.pipeline.options import OptionReader, choice, number, text
 from sluice.pipeline.publisher import Publisher, PublisherOptions
 from sluice.pipeline.spark_api import DataSourceStreamArrowWriter
+from sluice.pipeline.transactional_publisher import TransactionalPublisher
 from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.message import Message
 from sluice.router.client.url import parse
 
 OPTIONS = (
-    "path", "checkpointLocation", "queryName", "address", "idColumn", "duplicateIds", "orderBy", "settlement",
+    "path", "checkpointLocation", "queryName", "address", "idColumn", "duplicateIds", "orderBy", "transactions",
+    "transactionRows", "settlement",
     "maxInFlight", "sendTimeoutMs", "onReject", "onBadRow", "deadLetterAddress", "amqp.url", "amqp.sasl.username",
     "amqp.sasl.passwordFile", "amqp.sasl.passwordEnv", "amqp.container.id", "amqp.idle.timeout.ms",
 )  # fmt: skip
@@ -113,6 +115,11 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
         raise PipelineOptionError(
             "option orderBy needs settlement=unsettled: the next message of a key waits for outcomes"
         )
+    transactions = options.get("transactions", choice("none", "task"), "none") == "task"
+    if transactions and settled:
+        raise PipelineOptionError("option transactions needs settlement=unsettled: a transaction needs outcomes")
+    if options.given("transactionRows") and not transactions:
+        raise PipelineOptionError("option transactionRows needs transactions=task")
     duplicate_ids = options.get("duplicateIds", choice("none", *DUPLICATE_IDS), "none")
     client: dict[str, Any] = {"idle": options.get("amqp.idle.timeout.ms", number(0), 60_000) / 1000}
     if container := options.get("amqp.container.id", text, ""):
@@ -127,6 +134,9 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
             timeout=options.get("sendTimeoutMs", number(), 60_000) / 1000,
             on_reject=on_reject,
             dead_letters=dead_letters or None,
+            transactions=transactions,
+            transaction_rows=options.get("transactionRows", number(0), 0),
+            duplicate_ids=duplicate_ids != "none",
             client=tuple(client.items()),
         ),
         id_column=options.get("idColumn", text, ""),
@@ -201,7 +211,8 @@ class _SinkWriter:
         prefix = self.prefix()
         rows = 0
         counts = TaskCounts()
-        publisher = Publisher(self.publisher_options())
+        options = self.publisher_options()
+        publisher = TransactionalPublisher(options) if options.transactions else Publisher(options)
         try:
             with publisher:
                 for batch in iterator:

@@ -74,6 +74,9 @@ def messages(rows: str, columns: dict[str, Any], first: int = 0, **given: str) -
         ({**CREDENTIALS, "amqp.sasl.passwordFile": "f"}, "only one of them can be given"),
         ({"duplicateIds": "kafka"}, "option duplicateIds: 'kafka' is not one of none, artemis, rabbitmq"),
         ({"orderBy": "group_id", "settlement": "settled"}, "option orderBy needs settlement=unsettled"),
+        ({"transactions": "batch"}, "option transactions: 'batch' is not one of none, task"),
+        ({"transactions": "task", "settlement": "settled"}, "option transactions needs settlement=unsettled"),
+        ({"transactionRows": "5"}, "option transactionRows needs transactions=task"),
         ({"maxInFlight": "0"}, "option maxInFlight: '0' is not a whole number"),
     ],
 )
@@ -90,6 +93,12 @@ def test_sink_without_url_is_refused():
 def test_overwrite_mode_is_refused():
     with pytest.raises(PipelineOptionError, match="mode overwrite is not supported"):
         sink_options({"amqp.url": URL}, overwrite=True)
+
+
+def test_transactions_know_rows_and_copies():
+    found = options(transactions="task", transactionRows="500", duplicateIds="artemis").publisher
+    assert (found.transactions, found.transaction_rows, found.duplicate_ids) == (True, 500, True)
+    assert not options().publisher.transactions
 
 
 def test_times_in_ms_become_seconds():
