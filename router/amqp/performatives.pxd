@@ -3,6 +3,8 @@
 cdef enum:
     WINDOW_OPEN = 0x7FFFFFFF   # window in frames that Dispatch announces in a begin if nothing bounds the session
 
+# Decode a field; values that nearly all clients write are read in place. Raises RemoteError.
+cdef object value_of(bytes item)
 cdef list open_values(list items)
 cdef dict open_fields(list values, list items)
 cdef bytes open_body(container, hostname, max_frame, channel_max, idle, offered, desired, properties)

@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from sluice.router.amqp.codec cimport Slice, open_variable, read_unsigned
 from sluice.router.amqp.spec cimport (
-    P_BEGIN, P_OPEN, T_FALSE, T_NULL, T_SMALLUINT, T_STR8, T_TRUE, T_UINT, T_UINT0, T_USHORT,
+    P_BEGIN, P_OPEN, T_FALSE, T_NULL, T_SMALLUINT, T_STR8, T_TRUE, T_UBYTE, T_UINT, T_UINT0, T_USHORT,
 )
 
 from sluice.router.amqp import codec
@@ -18,7 +18,6 @@ cdef enum:
 
 
 cdef object value_of(bytes item):
-    """Decode a field. Values that nearly all clients write are read in place. Raises RemoteError."""
     cdef const uint8_t* p = item
     cdef const uint8_t* end = p + len(item)
     cdef uint64_t number
@@ -32,7 +31,7 @@ cdef object value_of(bytes item):
             return text.data[:text.size].decode("utf-8")
         except UnicodeDecodeError:
             return codec.decode_one(item)      # raises the error that names the place
-    if p[0] in (T_UINT0, T_SMALLUINT, T_USHORT, T_UINT) and read_unsigned(p, end, &number) == end:
+    if p[0] in (T_UINT0, T_SMALLUINT, T_UBYTE, T_USHORT, T_UINT) and read_unsigned(p, end, &number) == end:
         return number
     return codec.decode_one(item)
 

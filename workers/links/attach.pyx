@@ -2,9 +2,11 @@
 
 Values that nearly all clients write, such as null or a small number, are read in place.
 """
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from sluice.router.amqp.codec import decode_one, encode_ubyte, encode_uint, encode_ulong
+from sluice.router.amqp.performatives cimport value_of
+
+from sluice.router.amqp.codec import encode_ubyte, encode_uint, encode_ulong
 from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
 from sluice.workers.links.encoded import NULL as ENCODED_NULL
 
@@ -31,18 +33,6 @@ RCV_SECOND = 1
 
 _MODES = [encode_ubyte(mode) for mode in range(C_SND_MIXED + 1)]
 _NO_COUNT = encode_uint(0)
-
-
-cdef inline object value_of(bytes item):
-    """Decode a field. Raises RemoteError."""
-    cdef const uint8_t* p = item
-    if len(item) == 1 and p[0] == 0x40:
-        return None
-    if len(item) == 2 and p[0] == 0x50:        # ubyte
-        return p[1]
-    if len(item) == 1 and p[0] == 0x43:        # uint0
-        return 0
-    return decode_one(item)
 
 
 cpdef list padded(list items):

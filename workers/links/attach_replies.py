@@ -87,11 +87,16 @@ class AttachReplies:
         """Forget a link that is about to end; return its decision if that was not executed. Call `due` next."""
         if record.state == "asked":
             self._count(-1)
-        waiting = self._waiting(record.link.session)
+        session = record.link.session
+        if session not in self._sessions:
+            return None
+        waiting = self._waiting(session)
         return None if waiting is None else waiting.pop(record, None)
 
     def due(self, session: Session) -> Iterable[Decision]:
         """Return the answers of a session to send now. Take each from the result after the one before was sent."""
+        if session not in self._sessions:
+            return ()
         waiting = self._waiting(session)
         return () if waiting is None else self._due(session, waiting)
 

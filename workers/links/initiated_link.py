@@ -43,6 +43,7 @@ from sluice.workers.links.terminus import (
     TARGET,
     TARGET_CAPABILITIES,
     PeerTerminus,
+    log_text,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class InitiatedLink(LinkRecord):
             link=number,
             slot=self.slot.index,
             gen=self.slot.generation,
-            text=f"source={self.source} target={self.target}",
+            text=log_text(self.source, self.target),
         )
         if client.role.edge:  # the supervisor waits for the answer of the other router, which follows at once
             client.worker.control.send_event_later(begun)

@@ -40,6 +40,7 @@ from sluice.workers.links.terminus import (
     TARGET_CAPABILITIES,
     TIMEOUT,
     PeerTerminus,
+    log_text,
 )
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class InterRouterLink(LinkRecord):
                 slot=self.slot.index,
                 gen=self.slot.generation,
                 name=self.link.name,
-                text=f"source={self.source} target={self.target}",
+                text=log_text(self.source, self.target),
             )
         )
 

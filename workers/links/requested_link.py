@@ -37,7 +37,7 @@ from sluice.workers.links.attach_fields import route_of
 from sluice.workers.links.encoded import NULL
 from sluice.workers.links.heartbeats import HeartbeatWatch
 from sluice.workers.links.record import IN, OUT, LinkRecord
-from sluice.workers.links.terminus import SOURCE, TARGET, PeerTerminus
+from sluice.workers.links.terminus import SOURCE, TARGET, PeerTerminus, log_text
 
 if TYPE_CHECKING:
     from sluice.workers.connections.handler import ConnectionHandler
@@ -100,7 +100,7 @@ class RequestedLink(LinkRecord):
             timeout=terminus.timeout,
             tenant=self.client.policy.tenant,
             channel=self.link.session.local_channel,
-            text=f"source={self.source} target={self.target}",
+            text=log_text(self.source, self.target),
             route=route or None,
         )
 
@@ -148,9 +148,9 @@ class RequestedLink(LinkRecord):
     def detached(self) -> bool:
         """Handle the end of the link, which may be undecided or have a decision that was not executed yet."""
         answer = self.client.links.answers.forget(self)
-        if isinstance(answer, pair_messages.Paired):
+        if answer is not None and isinstance(answer, pair_messages.Paired):
             self.client.worker.routed.unwanted(answer)
-        return super().detached()
+        return LinkRecord.detached(self)  # for each link: `super` costs more
 
     def _reply(self, generated: str | None, *, refuse: bool = False, anonymous: bool = False) -> None:
         assert self.source is not None

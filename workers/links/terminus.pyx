@@ -3,9 +3,12 @@ answer.
 
 Most fields of most termini are null or absent. They cost no Python value.
 """
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 
-from sluice.router.amqp.codec import decode_one, described_list, encode_described, encode_string
+from sluice.router.amqp.codec cimport open_described, split_fields
+from sluice.router.amqp.performatives cimport value_of
+
+from sluice.router.amqp.codec import described_list, encode_described, encode_string
 from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
 from sluice.workers.links.encoded import NULL as ENCODED_NULL
 from sluice.workers.links.encoded import SESSION_END, TRUE
@@ -61,16 +64,22 @@ cdef class PeerTerminus:
 
     def __init__(self, bytes raw not None):
         """Decode a terminus. raw: the encoded terminus. Raises RemoteError if it is not one."""
+        cdef const uint8_t* p = raw
+        cdef const uint8_t* fields
+        cdef uint64_t code
         self.timeout = 0
         self.capabilities = []
         if len(raw) == 0 or is_null(raw):
             self.items = []
             return
-        code, self.items = described_list(raw)
+        fields = open_described(p, p + len(raw), &code)
+        if fields is NULL:
+            described_list(raw)                # raises the error of the codec
+        self.items = split_fields(fields, p + len(raw))
         if code not in (C_SOURCE, C_TARGET, C_COORDINATOR):
             text = f"attach: descriptor 0x{code:02x} of a terminus is neither that of a source nor of a target"
             raise RemoteError("link", INVALID_FIELD, text)
-        self.code = code
+        self.code = <int>code
         if self.code == C_COORDINATOR:
             return
         self.address = self.text(C_ADDRESS, "address")
@@ -95,11 +104,9 @@ cdef class PeerTerminus:
         return 0
 
     cdef object value(self, int index):
-        cdef bytes item
         if index >= len(self.items):
             return None
-        item = self.items[index]
-        return None if is_null(item) else decode_one(item)
+        return value_of(self.items[index])
 
     cdef object text(self, int index, str name):
         value = self.value(index)
@@ -153,6 +160,11 @@ cdef class PeerTerminus:
         if self.capabilities:
             shown += f" caps:[{','.join(self.capabilities)}]"
         return "{" + shown + "}"
+
+
+def log_text(PeerTerminus source, PeerTerminus target):
+    """Return the termini of a link as the log shows them."""
+    return "source=" + str(source) + " target=" + str(target)
 
 
 def first_dynamic_address(properties):
