@@ -21,7 +21,7 @@ from sluice.supervisor.subsystem import Subsystem
 class AcceptedLinks(Subsystem):
     """Binding of accepted links to their addresses, and the answers to their attaches. Owner: the core."""
 
-    roles = (ROUTE_CONTAINER, EDGE)  # only links of the router to these are suspended
+    roles = (ROUTE_CONTAINER, EDGE)  # only links of the router to these have an entry in `_awaited`
 
     def __init__(
         self,
