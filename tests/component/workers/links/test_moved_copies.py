@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.router.control.messages import Resume
-from tests.component.workers.links.test_suspended import AwaitedBroker
+from tests.component.workers.links.test_suspended import AwaitedBroker, begin_delivery, continue_delivery
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED
 from tests.peer.talk import consumer, flow, frames, key, message, of, producer, settle, start, transfer
 
@@ -122,3 +122,19 @@ def test_moved_messages_of_receiver_that_leaves_are_released(routers: Any) -> No
     moved.router.settle()
     for which, sent in enumerate(moved.sent):
         assert moved.outcomes(which) == {n: RELEASED for n, (_, settled) in enumerate(sent) if not settled}
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["this worker", "other worker"])
+def test_message_that_is_still_arriving_is_released_when_others_move(routers: Any, which: int) -> None:
+    moved = MovedMessages(routers, random.Random(which))
+    octets = message(b"x" * 300_000)
+    sender = moved.producers[which]
+    sender.feed(begin_delivery(octets[:100_000]))
+    moved.router.settle()
+    moved.move()
+    sender.feed(continue_delivery(octets[100_000:], more=False))
+    moved.router.settle()
+    for _ in range(MOST):
+        moved.take(9)
+    assert (moved.received, moved.partial) == ([], b"")
+    assert moved.outcomes(which) == {0: RELEASED}
