@@ -201,7 +201,8 @@ def _record(context: AgentContext, record: AddressRecord, limit: int) -> dict[st
 def _remotes(context: AgentContext, record: AddressRecord, limit: int) -> list[dict[str, Any]]:
     """Return the routers with destinations, nearest first.
 
-    Each has its id, next hop (None: no path), cost, and the number of unsettled deliveries to it.
+    Each has its id, next hop (None: no path), cost, the number of unsettled deliveries to it, and the seconds for which
+    messages still wait for a path (None: they do not).
     """
     routers = context.core.routers
     if routers is None or not record.remotes:
@@ -214,6 +215,7 @@ def _remotes(context: AgentContext, record: AddressRecord, limit: int) -> list[d
             "cost": row.cost,
             "connections": [str(link) for link in routers.links_of(index)],
             "unsettled": context.region.remote_unsettled(counters),
+            "awaitedSeconds": context.core.absent_routers.remaining(index),
         }
         for index, counters in record.remotes.items()
         if (row := known.get(index)) is not None
@@ -407,6 +409,9 @@ def _verdict_elsewhere(record: dict[str, Any]) -> dict[str, Any]:
     text = f"Consumers at {routers}: {', '.join(ways)}{more}"
     reachable = any(remote["nextHop"] is not None for remote in record["remotes"])
     if not reachable:
+        waits = [each["awaitedSeconds"] for each in record["remotes"] if each["awaitedSeconds"] is not None]
+        if waits and not record["consumerCount"] and record["fallback"] is None:
+            text += f". Messages wait for a path up to {max(waits):.0f} s more"
         return _unreachable_verdict("no path to its consumers", f"No path to its consumers. {text}")
     if all(remote["stalled"] for remote in record["remotes"] if remote["nextHop"] is not None):
         return _unreachable_verdict(f"stalled: no path to {routers} accepts messages ({StallWord.HOP})", text)

@@ -109,6 +109,13 @@ class AbsentRouters:
             text = f"Router '{router.id}' is reachable after {waited:.1f} s: messages that waited leave"
             self._log.write(NOTICE, "ROUTER_CORE", text)
 
+    def remaining(self, index: int) -> float | None:
+        """Return the seconds for which messages still wait for an unreachable router; None: they do not."""
+        router = self._routers.get(index)
+        if router is None or router not in self._expiries:
+            return None
+        return max(self._expiries[router][0] + self._seconds - time.monotonic(), 0.0)
+
     def end(self) -> None:
         """Release what waits, now and in future: the router drains, so it will not forward it."""
         self._ended = True

@@ -10,6 +10,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.links import PeerSender
+from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.networks import CONVERGENCE, RouterView, interior, ports
@@ -82,6 +83,8 @@ def test_messages_wait_for_router_that_restarts_on_the_only_path(line: LineOfRou
     sent = line.send()
     for peer in line.peers:
         peer.barrier()
+    explained = Management(line.peers[0]).ask("EXPLAIN", address=ADDRESS).body
+    assert any("Messages wait for a path up to" in finding for finding in explained["findings"]), explained
     line.b.start()
     assert sorted(line.receive(len(sent))) == sorted(BODIES * len(line.senders))
     assert {sender.outcome(number, timeout=CONVERGENCE).name for sender, number in sent} == {"accepted"}
