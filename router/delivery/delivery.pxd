@@ -6,8 +6,8 @@ from sluice.router.amqp.codec cimport Slice
 from sluice.router.amqp.meter cimport (
     DELIVERY_OCTETS, Meter, meter_add, meter_drop, meter_give_back, meter_subtract_quietly,
 )
-from sluice.router.amqp.prefetch cimport prefetch
 from sluice.router.amqp.zero cimport zero
+from sluice.router.delivery.slab cimport Pool, pool_give, pool_kept, pool_take
 from sluice.router.message.content cimport Content, Cursor, Message, cursor_close, message_release
 from sluice.router.stats.counters cimport Tally, tally_release
 
@@ -157,35 +157,28 @@ cdef class NodeOwner:
     cdef int abandon(self, OutDelivery* o) except -1
     cdef void unstuck(self) noexcept
 
-# Free structs kept for further deliveries, and the numbers of those in use. A worker has one thread, so each process
-# has one of these.
+# Memory of deliveries and copies. A worker has one thread, so each process has one of these.
 cdef struct Pools:
-    InDelivery* ins            # free structs, linked by `next`
-    OutDelivery* outs
-    uint32_t ins_kept          # length of these lists
-    uint32_t outs_kept
-    uint64_t ins_alive         # structs in use
-    uint64_t outs_alive
-    uint32_t seen              # ins_kept + outs_kept as `pools_grew` last compared them
+    Pool ins
+    Pool outs
+    uint32_t seen              # free structs as `pools_grew` last compared them
 
 cdef enum:
-    # Most free structs that each pool keeps: enough for the unsettled deliveries of a few busy links.
-    POOL_KEEP = 131072
+    # Addresses of slabs are multiples of these: powers of two, not less than the octets of a slab.
+    IN_SPAN = 8192
+    OUT_SPAN = 16384
     POOL_GROWTH = 4096         # free structs more than before that count as growth: much memory was used
-    POOL_DROPS = 8192          # structs of each kind that one call of pools_drop frees, at most: a fraction of a ms
+    SLAB_DROPS = 128           # slabs of each kind that one call of pools_drop frees, at most: a fraction of a ms
 
 cdef Pools pools
-# Allocate a struct from the heap: the pool is empty.
-cdef InDelivery* in_allocate() except NULL
-cdef OutDelivery* out_allocate() except NULL
-# Put one struct from the heap into each pool that is empty.
+# Add a slab to each pool without free structs.
 cdef int pools_fill() except -1
-# Free some of the kept structs. False: there are more.
+# Free some of the slabs without structs in use. False: there are more.
 cdef bint pools_drop() noexcept
 
 # Return True if the pools have grown much since the last call that returned True, or since they were smallest.
 cdef inline bint pools_grew() noexcept:
-    cdef uint32_t kept = pools.ins_kept + pools.outs_kept
+    cdef uint32_t kept = pool_kept(&pools.ins) + pool_kept(&pools.outs)
     if kept > pools.seen + POOL_GROWTH:
         pools.seen = kept
         return True
@@ -195,7 +188,7 @@ cdef inline bint pools_grew() noexcept:
 
 cdef inline int deliveries_reserve() except -1:
     """Reserve a struct of each kind: the next `in_new` and `out_make` cannot fail."""
-    return pools_fill() if pools.ins is NULL or pools.outs is NULL else 0
+    return pools_fill() if pools.ins.next is NULL or pools.outs.next is NULL else 0
 
 
 cdef int in_more(InDelivery* d) except -1
@@ -230,15 +223,11 @@ cdef uint64_t delivery_octets() noexcept
 
 cdef inline InDelivery* in_new(DeliveryNode* upstream, uint64_t key, uint64_t now, uint16_t flags) except NULL:
     """Make an incoming delivery, the last in its upstream's list."""
-    cdef InDelivery* d = pools.ins
-    if d is NULL:
-        d = in_allocate()
-    else:
-        pools.ins = d.next
-        pools.ins_kept -= 1
-        prefetch(d.next, sizeof(InDelivery))
+    cdef InDelivery* d
+    if pools.ins.next is NULL:
+        pools_fill()
+    d = <InDelivery*>pool_take(&pools.ins, sizeof(InDelivery))
     zero(d, sizeof(InDelivery))
-    pools.ins_alive += 1
     d.upstream = upstream
     d.key = key
     d.since = now
@@ -293,26 +282,16 @@ cdef inline void in_free(InDelivery* d) noexcept:
         free(d.state)
     if d.charged:
         in_uncharge(d)
-    pools.ins_alive -= 1
-    if pools.ins_kept < POOL_KEEP:
-        pools.ins_kept += 1
-        d.next = pools.ins
-        pools.ins = d
-    else:
-        free(d)
+    pool_give(&pools.ins, d, 1, sizeof(InDelivery), IN_SPAN)
 
 
 cdef inline OutDelivery* out_make(DeliveryNode* downstream, InDelivery* d, bint settled, bint linked) except NULL:
     """Make a copy. linked: it reports its outcome to its delivery."""
-    cdef OutDelivery* o = pools.outs
-    if o is NULL:
-        o = out_allocate()
-    else:
-        pools.outs = o.next
-        pools.outs_kept -= 1
-        prefetch(o.next, sizeof(OutDelivery))
+    cdef OutDelivery* o
+    if pools.outs.next is NULL:
+        pools_fill()
+    o = <OutDelivery*>pool_take(&pools.outs, sizeof(OutDelivery))
     zero(o, sizeof(OutDelivery))
-    pools.outs_alive += 1
     o.downstream = downstream
     o.since = d.since
     if settled:
@@ -401,13 +380,7 @@ cdef inline void out_free(OutDelivery* o) noexcept:
     if o.meter is not NULL:
         out_uncharge(o, o.octets)
         meter_drop(o.meter)
-    pools.outs_alive -= 1
-    if pools.outs_kept < POOL_KEEP:
-        pools.outs_kept += 1
-        o.next = pools.outs
-        pools.outs = o
-    else:
-        free(o)
+    pool_give(&pools.outs, o, 1, sizeof(OutDelivery), OUT_SPAN)
 
 
 cdef inline void sent_append(DeliveryNode* s, OutDelivery* o) noexcept:
@@ -444,6 +417,7 @@ cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) no
     """Release deliveries of one upstream; the caller gives back what its meter counts for them."""
     cdef DeliveryNode* upstream = first.upstream
     cdef InDelivery* d
+    cdef InDelivery* following
     if first.previous is not NULL:
         first.previous.next = last.next
     else:
@@ -453,17 +427,16 @@ cdef inline void ins_recycle(InDelivery* first, InDelivery* last, uint32_t n) no
     else:
         upstream.in_last = first.previous
     upstream.in_count -= n
-    pools.ins_alive -= n
     last.next = NULL
-    if pools.ins_kept < POOL_KEEP:
-        pools.ins_kept += n
-        last.next = pools.ins
-        pools.ins = first
-        return
     while first is not NULL:
         d = first
-        first = d.next
-        free(d)
+        n = 1
+        while d.next is d + 1:
+            d = d.next
+            n += 1
+        following = d.next
+        pool_give(&pools.ins, first, n, sizeof(InDelivery), IN_SPAN)
+        first = following
 
 
 cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
@@ -480,19 +453,20 @@ cdef inline void outs_recycle(OutDelivery* first, OutDelivery* last, uint32_t n)
     if first.outstanding is not NULL:
         uncount(first.outstanding, n)
     last.next = NULL
-    outs_free(first, last, n)
+    outs_free(first)
 
 
-cdef inline void outs_free(OutDelivery* first, OutDelivery* last, uint32_t n) noexcept:
+cdef inline void outs_free(OutDelivery* first) noexcept:
     """Release a chain of copies that are in no list."""
     cdef OutDelivery* o
-    pools.outs_alive -= n
-    if pools.outs_kept < POOL_KEEP:
-        pools.outs_kept += n
-        last.next = pools.outs
-        pools.outs = first
-        return
+    cdef OutDelivery* following
+    cdef uint32_t n
     while first is not NULL:
         o = first
-        first = o.next
-        free(o)
+        n = 1
+        while o.next is o + 1:
+            o = o.next
+            n += 1
+        following = o.next
+        pool_give(&pools.outs, first, n, sizeof(OutDelivery), OUT_SPAN)
+        first = following

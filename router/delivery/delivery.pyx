@@ -6,73 +6,40 @@ An InDelivery lives until its producer needs no more reports and its last octet 
 its consumer has settled it and its last octet is written. `source` and `copies` link the two; either side cuts the
 link.
 """
-from libc.stdlib cimport free, malloc
 
 from sluice.router.amqp.meter cimport IN_OCTETS, OUT_OCTETS, meter_add, meter_drop, meter_subtract_quietly
+from sluice.router.delivery.slab cimport SLAB_HEAD, SLAB_STRUCTS, pool_add, pool_drop
 from sluice.router.message.content cimport COPY_OCTETS, counts_copies, uncharged
 from sluice.router.tracing.tracer cimport SPAN_DROPPED, end_span
 
 
+assert SLAB_HEAD + SLAB_STRUCTS * sizeof(InDelivery) <= IN_SPAN
+assert SLAB_HEAD + SLAB_STRUCTS * sizeof(OutDelivery) <= OUT_SPAN
+
+
 cdef uint64_t live_in() noexcept:
-    return pools.ins_alive
+    return pools.ins.alive
 
 
 cdef uint64_t live_out() noexcept:
-    return pools.outs_alive
+    return pools.outs.alive
 
 
 cdef uint64_t delivery_octets() noexcept:
-    return pools.ins_alive * <uint64_t>IN_OCTETS + pools.outs_alive * <uint64_t>OUT_OCTETS
-
-
-cdef InDelivery* in_allocate() except NULL:
-    cdef InDelivery* d = <InDelivery*>malloc(sizeof(InDelivery))
-    if d is NULL:
-        raise MemoryError("delivery")
-    return d
-
-
-cdef OutDelivery* out_allocate() except NULL:
-    cdef OutDelivery* o = <OutDelivery*>malloc(sizeof(OutDelivery))
-    if o is NULL:
-        raise MemoryError("delivery")
-    return o
+    return pools.ins.alive * <uint64_t>IN_OCTETS + pools.outs.alive * <uint64_t>OUT_OCTETS
 
 
 cdef int pools_fill() except -1:
-    cdef InDelivery* d
-    cdef OutDelivery* o
-    if pools.ins is NULL:
-        d = in_allocate()
-        d.next = NULL
-        pools.ins = d
-        pools.ins_kept += 1
-    if pools.outs is NULL:
-        o = out_allocate()
-        o.next = NULL
-        pools.outs = o
-        pools.outs_kept += 1
+    if pools.ins.next is NULL and not pool_add(&pools.ins, sizeof(InDelivery), IN_SPAN):
+        raise MemoryError("delivery")
+    if pools.outs.next is NULL and not pool_add(&pools.outs, sizeof(OutDelivery), OUT_SPAN):
+        raise MemoryError("delivery")
     return 0
 
 
 cdef bint pools_drop() noexcept:
-    cdef InDelivery* d
-    cdef OutDelivery* o
-    cdef int left = POOL_DROPS
-    while pools.ins is not NULL and left:
-        d = pools.ins
-        pools.ins = d.next
-        pools.ins_kept -= 1
-        left -= 1
-        free(d)
-    left = POOL_DROPS
-    while pools.outs is not NULL and left:
-        o = pools.outs
-        pools.outs = o.next
-        pools.outs_kept -= 1
-        left -= 1
-        free(o)
-    return pools.ins is NULL and pools.outs is NULL
+    return (pool_drop(&pools.ins, SLAB_DROPS, sizeof(InDelivery), IN_SPAN)
+            & pool_drop(&pools.outs, SLAB_DROPS, sizeof(OutDelivery), OUT_SPAN))
 
 
 cdef class NodeOwner:

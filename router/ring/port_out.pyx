@@ -428,7 +428,7 @@ cdef class PortOut(NodeOwner):
             meter.refs -= n - 1
             meter_subtract_quietly(meter, octets)
             meter_drop(meter)
-        outs_free(run[0], run[n - 1], n)
+        outs_free(run[0])
         return n
 
     cdef int settle_one(self, const DeliveryHead* head, const Slice* state) except -1:

@@ -51,6 +51,10 @@ static int allocation_fails(void)
 static void *faulty_malloc(size_t size) { return allocation_fails() ? NULL : malloc(size); }
 static void *faulty_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : calloc(n, size); }
 static void *faulty_realloc(void *old, size_t size) { return allocation_fails() ? NULL : realloc(old, size); }
+static int faulty_memalign(void **memory, size_t alignment, size_t size)
+{
+    return allocation_fails() ? ENOMEM : posix_memalign(memory, alignment, size);
+}
 
 /* Apply the pattern to the next call. True: it fails with errno. Otherwise `*most` may be reduced. */
 static int call_fails(int kind, size_t *most)
@@ -109,6 +113,7 @@ static const struct {
     void *ours;
 } faults_imports[] = {
     {"malloc", faulty_malloc},         {"calloc", faulty_calloc}, {"realloc", faulty_realloc},
+    {"posix_memalign", faulty_memalign},
     {"recv", faulty_recv},             {"send", faulty_send},     {"write", faulty_write},
     {"epoll_wait", faulty_epoll_wait},
 };

@@ -1,0 +1,121 @@
+"""Slab allocator for structs of one size: incoming deliveries, or copies (slab.pxd)."""
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void** memory, size_t alignment, size_t size)
+
+
+cdef bint pool_add(Pool* pool, size_t size, size_t span) noexcept:
+    cdef void* memory = NULL
+    cdef Slab* slab
+    if posix_memalign(&memory, span, SLAB_HEAD + SLAB_STRUCTS * size):
+        return False
+    slab = <Slab*>memory
+    slab.free = ~<uint64_t>0
+    slab.next = slab.previous = NULL
+    pool.slabs += 1
+    make_current(pool, slab, size)
+    return True
+
+
+cdef void pool_advance(Pool* pool, size_t size) noexcept nogil:
+    cdef Slab* slab = pool.whole
+    if slab is not NULL:
+        pool.whole = slab.next
+        pool.wholes -= 1
+        slab.next = NULL
+    else:
+        slab = pool.partial
+        if slab is not NULL:
+            remove_partial(pool, slab)
+    make_current(pool, slab, size)
+
+
+cdef void pool_move(Pool* pool, Slab* slab, size_t size) noexcept nogil:
+    if slab is pool.current:
+        return
+    if pool.next is NULL:
+        make_current(pool, slab, size)
+        return
+    if slab.free != ~<uint64_t>0:
+        append_partial(pool, slab)
+        return
+    if slab.next is not NULL or slab.previous is not NULL or pool.partial is slab:
+        remove_partial(pool, slab)
+    add_whole(pool, slab)
+
+
+cdef inline void make_current(Pool* pool, Slab* slab, size_t size) noexcept nogil:
+    """Let structs be taken from a slab that is in no list; NULL: from none."""
+    pool.current = slab
+    pool.next = slab_take(slab, size) if slab is not NULL else NULL
+
+
+cdef inline void add_whole(Pool* pool, Slab* slab) noexcept nogil:
+    if pool.wholes * SLAB_STRUCTS >= POOL_KEEP:
+        pool.slabs -= 1
+        free(slab)
+        return
+    slab.previous = NULL
+    slab.next = pool.whole
+    pool.whole = slab
+    pool.wholes += 1
+
+
+cdef inline void append_partial(Pool* pool, Slab* slab) noexcept nogil:
+    slab.next = NULL
+    slab.previous = pool.partial_last
+    if slab.previous is not NULL:
+        slab.previous.next = slab
+    else:
+        pool.partial = slab
+    pool.partial_last = slab
+
+
+cdef inline void remove_partial(Pool* pool, Slab* slab) noexcept nogil:
+    if slab.previous is not NULL:
+        slab.previous.next = slab.next
+    else:
+        pool.partial = slab.next
+    if slab.next is not NULL:
+        slab.next.previous = slab.previous
+    else:
+        pool.partial_last = slab.previous
+    slab.next = slab.previous = NULL
+
+
+cdef bint pool_drop(Pool* pool, uint32_t most, size_t size, size_t span) noexcept nogil:
+    cdef Slab* slab
+    if pool.next is not NULL:
+        # The next struct may be the only one that keeps its slab.
+        slab = pool.current
+        pool.current = NULL
+        put_back(slab, pool.next, size, span)
+        if slab.free == ~<uint64_t>0:
+            slab.next = pool.whole
+            pool.whole = slab
+            pool.wholes += 1
+            make_partial_current(pool, size)
+        else:
+            make_current(pool, slab, size)
+    while pool.whole is not NULL and most:
+        slab = pool.whole
+        pool.whole = slab.next
+        pool.wholes -= 1
+        pool.slabs -= 1
+        most -= 1
+        free(slab)
+    return pool.whole is NULL
+
+
+cdef inline void put_back(Slab* slab, void* one, size_t size, size_t span) noexcept nogil:
+    slab.free |= <uint64_t>1 << ((<uintptr_t>one & (span - 1)) - SLAB_HEAD) // size
+
+
+cdef inline void make_partial_current(Pool* pool, size_t size) noexcept nogil:
+    """Let structs be taken from the first partial slab, if there is one."""
+    cdef Slab* slab = pool.partial
+    if slab is not NULL:
+        remove_partial(pool, slab)
+    make_current(pool, slab, size)
