@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from loadtests.configuration import router_configuration
 from loadtests.measuring import BODY, Bench, Readings, cpu_seconds
 from loadtests.processes import ROOT, STOP_LIMIT, BenchRouter, MeasureError
@@ -21,6 +23,8 @@ LANDER_MOST_OF_MANY = 1e6 / LANDED  # µs; their segments are shorter, and each 
 SENDERS = 20  # of the row with many senders, each with the credit of a listener without linkCapacity
 SHARE = 0.6  # required share of the rate of a receiver that only counts, if LANDED is missed
 ROUTER_MOST = 1.2  # CPU of a delivery in the router, as a multiple of that with a receiver that only counts
+IDLE_MOST = 10.0  # % of the cores' time that is idle while messages land
+PROCESSES = 3  # sender, router and lander; of more cores some are idle whatever these do
 CONFIGURATION = router_configuration(1, WINDOW)
 ADAPTIVE = router_configuration(1)
 
@@ -77,12 +81,15 @@ def _landing(bench: Bench, configuration: str, senders: int, lander_most: float,
         "random": True,
         "senders": senders,
     }
-    used = router_landed = router_wire = 0.0
+    used = router_landed = router_wire = idle = total = 0.0
     with bench.router(1, configuration) as router, lander(router, "landed") as process:
         router.load(address="landed", receivers=0, **options)
         for _ in range(bench.effort.rounds):
             before, router_before = cpu_seconds(process), cpu_seconds(router.pid)
+            cores_before = cores_seconds()
             landed.append(router.load(address="landed", receivers=0, **options))
+            cores_idle, cores_total = (now - then for now, then in zip(cores_seconds(), cores_before, strict=True))
+            idle, total = idle + cores_idle, total + cores_total
             used += cpu_seconds(process) - before
             router_between = cpu_seconds(router.pid)
             wire.append(router.load(address="wire", credit=WINDOW, **options))
@@ -104,4 +111,16 @@ def _landing(bench: Bench, configuration: str, senders: int, lander_most: float,
             reference_micros,
             "a receiver that only counts",
         ),
+        Figure(
+            f"{name}: idle time of all cores",
+            100 * idle / total,
+            "%",
+            at_most(IDLE_MOST) if (psutil.cpu_count() or 1) <= PROCESSES else None,
+        ),
     ]
+
+
+def cores_seconds() -> tuple[float, float]:
+    """Return the idle time of all cores, waiting for the disk included, and their time, since the machine began."""
+    times = psutil.cpu_times()
+    return times.idle + getattr(times, "iowait", 0.0), sum(times) - getattr(times, "guest", 0.0)
