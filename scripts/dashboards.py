@@ -132,7 +132,7 @@ ROUTER: Final = (
         graph("Sent to a fallback address", "cps",
               (f"sum(rate(sluice_deliveries_redirected_total{{ROUTER}}{RATE}))", "redirected")),
     )),
-    Row("What stands still?", (
+    Row("What stalls?", (
         graph("Links that wait for credit", "short",
               ("sum by (role, direction) (sluice_links_blocked{ROUTER})", "{{role}} {{direction}}"),
               about="For more than ten seconds. `sluice explain` names the reason and the peer."),
@@ -149,7 +149,7 @@ ROUTER: Final = (
                "{{address}}")),
         graph("Senders that wait for slow receivers", "short",
               ("sum by (worker) (sluice_worker_windows_shut{ROUTER})", "worker {{worker}}"),
-              about="Sessions whose windows are shut."),
+              about="Sessions whose windows are closed."),
         graph("Credit held back by quotas", "cps",
               (f"rate(sluice_vhost_credit_held_back_total{{ROUTER}}{RATE})", "{{vhost}} {{group}}"),
               about="Vhosts and groups with shared limits only; empty without them."),
@@ -284,7 +284,7 @@ NETWORK: Final = (
               (f"topk(10, sum by (address) (rate(sluice_address_deliveries_total{{NETWORK, {CLIENTS}}}{RATE}) "
                f"* {NAMES}))", "{{address}}")),
     )),
-    Row("What stands still?", (
+    Row("What stalls?", (
         graph("Links that wait for credit", "short", (each("sluice_links_blocked{NETWORK}"), "{{id}}"),
               about="For more than ten seconds. `sluice explain` names the reason and the peer."),
         graph("Deliveries that wait for more than ten seconds", "short",
