@@ -31,7 +31,7 @@ def report(router, *addresses, octets=b""):
     router.sent.clear()
     octets = octets or b"".join(span(each) for each in addresses)
     event = messages.Spans(octets=octets, recorded=len(addresses), dropped=4, offset_ns=0)
-    router.core.events.handle(router.workers[0], event)
+    router.core.receive(router.workers[0], event)
     bodies = [ManagementReply.of(octets).body for _, octets, _ in router.sent]
     return [[each["address"] for each in body] for body in bodies]
 
