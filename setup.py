@@ -26,7 +26,7 @@ from setuptools.command.sdist import sdist
 
 #: Folder of links to the packages, whose names in the repository are shorter (docs/decisions/0070-namespace.md).
 NAMESPACE = Path("sluice")
-COMPILED_PACKAGES = ("router", "workers", "pipeline")
+COMPILED_PACKAGES = ("router", "workers", "supervisor", "pipeline")
 #: C files in a source distribution, which needs no Cython.
 GENERATED = Path("generated")
 SELECTIONS = ("all", "product", "router", "none")
@@ -66,6 +66,7 @@ COLD = (
     "router/stats/snapshot",
     "router/stats/sums",
     "router/tls/",
+    "supervisor/",
     "workers/links/",
     "workers/slots",
 )

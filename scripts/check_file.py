@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-COMPILED: Final = ("router", "workers", "pipeline")
-PRODUCT: Final = (*COMPILED, "supervisor")
+COMPILED: Final = ("router", "workers", "supervisor", "pipeline")
+PRODUCT: Final = COMPILED
 CYTHON: Final = frozenset((".pyx", ".pxd", ".pxi"))
 #: Folders whose tests mirror the tree.
 TESTS: Final = (Path("tests", "component"), Path("tests", "unit"))

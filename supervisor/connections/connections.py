@@ -11,7 +11,8 @@ from sluice.router.config.roles import BETWEEN_ROUTERS
 from sluice.router.control.handover import InitiateData
 from sluice.router.control.messages import ErrorText, Resume, TlsFacts
 from sluice.router.log import DEBUG, INFO, ProcessLog
-from sluice.supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
+from sluice.supervisor.addresses.consumer_edge import NOT_ON_EDGE, ConsumerEdge
+from sluice.supervisor.addresses.record import AddressRecord
 
 # Errors reported for connections opened by the router that end without an error of their own.
 _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sluice.router.amqp.errors import NOT_ALLOWED
 from sluice.router.config.roles import EDGE, INTER_EDGE
 from sluice.router.control import edge_properties
-from sluice.supervisor.addresses.record import NOT_ON_EDGE, ConsumerEdge
+from sluice.supervisor.addresses.consumer_edge import NOT_ON_EDGE, ConsumerEdge
 from sluice.supervisor.connections.admission import Deny
 from sluice.supervisor.connections.connections import RegisteredConnection
 

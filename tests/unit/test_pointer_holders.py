@@ -6,7 +6,7 @@ from typing import Final
 from tests.unit.pointer_fields import pointer_fields
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("router", "workers", "pipeline")
+FOLDERS = ("router", "workers", "supervisor", "pipeline")
 
 #: The pointer refers into the object itself, or to something that the object frees before it ends.
 PART_OF_IT: Final = "part of the object"

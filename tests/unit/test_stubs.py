@@ -19,7 +19,7 @@ import pytest
 
 from tests.unit.source_files import ROOT, source_files
 
-PACKAGES: Final = ("router", "workers", "pipeline")
+PACKAGES: Final = ("router", "workers", "supervisor", "pipeline")
 #: Base classes of stub classes that exist for type checkers only.
 TYPE_ONLY: Final = frozenset(("NamedTuple", "Protocol", "TypedDict"))
 STUBS: Final = {

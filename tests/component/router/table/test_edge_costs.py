@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.supervisor.addresses.record import ConsumerEdge
+from sluice.supervisor.addresses.consumer_edge import ConsumerEdge
 from tests.component.engine.host import InProcessRouter
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, frames, message, of, producer, settle, start, transfer

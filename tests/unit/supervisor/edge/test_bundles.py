@@ -10,7 +10,7 @@ import pytest
 from sluice.router.amqp.errors import NOT_ALLOWED
 from sluice.router.config.load import load_text
 from sluice.router.control.edge_properties import BETWEEN_EDGES, EDGE, UPLINKS
-from sluice.supervisor.addresses.record import NOT_ON_EDGE
+from sluice.supervisor.addresses.consumer_edge import NOT_ON_EDGE
 from sluice.supervisor.connections.admission import Deny
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.edge.bundles import (

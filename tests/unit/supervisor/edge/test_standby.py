@@ -9,7 +9,8 @@ import pytest
 from sluice.router.addressing.settings import BALANCED, DEFAULT_OVERFLOW, MULTICAST
 from sluice.router.config.load import load_text
 from sluice.router.control.edge_properties import UPLINKS
-from sluice.supervisor.addresses.record import AddressRecord, ConsumerEdge
+from sluice.supervisor.addresses.consumer_edge import ConsumerEdge
+from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from sluice.supervisor.edge.messages import Precedence

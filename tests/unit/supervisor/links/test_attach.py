@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sluice.router.addressing.settings import AddressSetting, AddressSettings
-from sluice.supervisor.addresses.record import ConsumerEdge
+from sluice.supervisor.addresses.consumer_edge import ConsumerEdge
 from sluice.supervisor.links.attach import (
     FORBIDDEN,
     MOST_PEERS,
