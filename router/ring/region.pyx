@@ -515,13 +515,14 @@ cdef class Region:
     def quota_counters(self, int index):
         """Return the use of a quota by name: `messages`, `octets`, `held_back`, and `buffered` (octets held now).
 
-        Raises IndexError.
+        `messages_until` and `octets_until` are times of CLOCK_MONOTONIC in ns, see `QuotaSlot`. Raises IndexError.
         """
         cdef QuotaSlot copy
         check_quota(self, index)
         read_words(&copy, self.quota_slot(index), sizeof(QuotaSlot))
         return {
             "messages": copy.messages, "octets": copy.octets, "held_back": copy.held_back,
+            "messages_until": copy.messages_until, "octets_until": copy.octets_until,
             "buffered": sum([copy.held[worker] for worker in range(self.workers)]),
         }
 

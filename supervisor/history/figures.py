@@ -27,12 +27,16 @@ class HistoryFigure(Struct, frozen=True):
 
 
 class FigureReading(Struct, frozen=True):
-    """Present values. `clock`: seconds of the monotonic clock. `latency`: deliveries by bucket, ever growing."""
+    """Present values. `clock`: seconds of the monotonic clock. `latency`: deliveries by bucket, ever growing.
+
+    `loads`: by worker, the share of a core that it has used since the reading before.
+    """
 
     clock: float
     counters: Mapping[str, float]
     quantities: Mapping[str, float]
     latency: Sequence[int]
+    loads: Mapping[int, float]
 
 
 def _all(kind: FigureKind, *names: str) -> tuple[HistoryFigure, ...]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,7 @@ class FigureHistory(Subsystem):
     def __init__(self, waker: Waker, neighbourhood: Neighbourhood, log: ProcessLog) -> None:
         self.rings: Final = [HistoryRing(step, size) for step, size in RINGS]
         self.events: Final = HistoryEvents()
+        self.loads: Mapping[int, float] = {}  # by worker, the share of a core that it used before the last reading
         self._waker: Final = waker
         self._neighbourhood: Final = neighbourhood
         self._log: Final = log
@@ -119,6 +120,7 @@ class FigureHistory(Subsystem):
         """Take a reading, and plan the next one for the next multiple of STEP in the time of day."""
         assert self._read is not None
         reading = self._read()
+        self.loads = reading.loads
         now = time.time()
         nearest = round(now / STEP) * STEP
         for ring in self.rings:

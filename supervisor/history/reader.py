@@ -27,7 +27,7 @@ class FigureReader:
         """Return the present values, in less than a millisecond plus 50 µs for each worker."""
         core, totals = self._core, self._region.router_totals()
         clock = time.monotonic()
-        busiest = self._read_processors(max(clock - self._clock, 1e-3))
+        loads = self._read_processors(max(clock - self._clock, 1e-3))
         self._clock = clock
         own = time.process_time()
         return FigureReading(
@@ -50,14 +50,15 @@ class FigureReader:
                 "nodeCount": 0 if core.routers is None else core.routers.reachable,
                 "memoryUsage": memory_used(core) or 0,
                 "bufferedOctets": totals["buffered"],
-                "busiestWorkerLoad": busiest,
+                "busiestWorkerLoad": max(loads.values(), default=0.0),
             },
             latency=totals["latency"],
+            loads=loads,
         )
 
-    def _read_processors(self, elapsed: float) -> float:
-        """Add the CPU time of all workers, and return the load of the busiest one since the last reading."""
-        busiest = 0.0
+    def _read_processors(self, elapsed: float) -> dict[int, float]:
+        """Add the CPU time of all workers, and return the load of each since the last reading."""
+        loads = {}
         for worker in self._core.workers.values():
             try:
                 times = psutil.Process(worker.pid).cpu_times()
@@ -68,5 +69,5 @@ class FigureReader:
             grown = seconds - before if pid == worker.pid else seconds
             self._processes[worker.index] = worker.pid, seconds
             self._cpu += grown
-            busiest = max(busiest, grown / elapsed)
-        return busiest
+            loads[worker.index] = grown / elapsed
+        return loads

@@ -41,6 +41,7 @@ from sluice.supervisor.management.request import Request
 from sluice.supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
 from sluice.supervisor.management.similar_addresses import similar_addresses
 from sluice.supervisor.management.stalls import LinkStall, find_stall, peer_of
+from sluice.supervisor.management.throttling import ThrottledSenders
 
 DEFAULT_LIMIT: Final = 100  # links listed for each record and direction
 MAX_LIMIT: Final = 10_000
@@ -96,7 +97,8 @@ def explain(request: Request, context: AgentContext) -> Generator[None, None, Re
     limit = DEFAULT_LIMIT if limit is None else limit
     found = {number: _record(context, record, limit) for number, record in records.items()}
     stalls: Stalls = {}
-    further = yield from _add_links(context, records, found, stalls, limit, name if cls == MOBILE else None)
+    senders = ThrottledSenders(context)
+    further = yield from _add_links(context, records, found, stalls, senders, limit, name if cls == MOBILE else None)
     for number, row in found.items():
         row["stalls"] = stalls.get((number, True), [])
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
@@ -114,7 +116,7 @@ def explain(request: Request, context: AgentContext) -> Generator[None, None, Re
         interior = add_uplink(context.core.uplink, cls, name, phase, verdict)
         if interior is not None:
             further[interior] = False
-    verdict["findings"] += _other_stall_findings(stalls)
+    verdict["findings"] += [*_other_stall_findings(stalls), *senders.findings()]
     body = {
         "address": text,
         "class": CLASSES[cls],
@@ -228,6 +230,7 @@ def _add_links(
     records: dict[int, AddressRecord],
     found: dict[int, dict[str, Any]],
     stalls: Stalls,
+    senders: ThrottledSenders,
     limit: int,
     routed: str | None,
 ) -> Generator[None, None, dict[str, bool]]:
@@ -235,8 +238,8 @@ def _add_links(
 
     Returns the routers at the other end of edge connections with consumers: id, and whether it is an edge router.
 
-    stalls: filled by record and whether the link is a consumer. routed: address of routed links to be examined as
-    well.
+    stalls: filled by record and whether the link is a consumer. senders: gets all links of the records. routed: address
+    of routed links to be examined as well.
     """
     further: dict[str, bool] = {}
     hops = {hop for row in found.values() for remote in row["remotes"] for hop in remote["connections"]}
@@ -259,6 +262,7 @@ def _add_links(
             if stall is not None and counters["stall"] in (StallReason.UNREAD, StallReason.WINDOW):
                 shut.add(str(link.connection.number))  # applies to all links of the connection
             continue
+        senders.add(link)
         _add_link(found[record.id], link, counters, stall, limit)
         if stall is not None:
             stalls.setdefault((record.id, link.consumer), []).append(stall)

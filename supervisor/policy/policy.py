@@ -426,6 +426,14 @@ class Policy(Subsystem):
         """Return the usage of a vhost (VHOST) and of each of its groups that had a connection."""
         return dict(self._shares.of_vhost(vhost))
 
+    def bounds_of(self, connection: int) -> Iterator[tuple[str, LimitedUsage]]:
+        """Iterate over the limits that a connection shares with others, each with the name of its vhost or group."""
+        grant = self._grants.get(connection)
+        if grant is not None and grant.vhost is not None and grant.group is not None:
+            vhost = f"host '{grant.vhost.config.hostname}'"
+            owners = f"V{vhost}", f"Group '{grant.group.config.name}' of v{vhost}"
+            yield from zip(owners, grant.bounds, strict=True)
+
     # Subsystem: events
 
     def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:

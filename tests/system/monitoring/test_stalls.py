@@ -22,6 +22,8 @@ pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
 BUFFERED = 100_000
+#: Messages that a group may send in a second.
+RATE = 1
 SECTIONS: list[Section] = [
     listener("brokers", role="route-container"),
     listener("bounded", maxBufferedMegabytes=1),
@@ -29,6 +31,7 @@ SECTIONS: list[Section] = [
     ("policy", {"enableVhostPolicy": True}),
     ("vhost", {"hostname": "$default", "groups": {"all": EVERYTHING}}),
     ("vhost", {"hostname": "quota", "maxBufferedOctets": BUFFERED, "groups": {"all": EVERYTHING}}),
+    ("vhost", {"hostname": "slow", "groups": {"all": {**EVERYTHING, "maxMessagesPerSecond": RATE}}}),
 ]
 #: Exit code of `sluice explain` for an address that accepts no messages.
 UNREACHABLE = 3
@@ -229,6 +232,30 @@ def test_quota_reached_is_the_stall_reason(
     sender = connect_as(connect, "fills", hostname="quota").sender(address, name=f"{address}.in", credit=True)
     fill_window(sender, 15_000)
     check_tools_agree(router, address, wait_stall(management, sender, "quota"), "client 'fills'", code=UNREACHABLE)
+
+
+def test_rate_limit_is_explained_although_messages_pass(
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
+) -> None:
+    """A sender that its group's rate slows down is not stalled, because a message passes each second."""
+    address = fresh()
+    receiver = connect().receiver(address, credit=10 * CAPACITY)
+    sender = connect_as(connect, "slowed", hostname="slow").sender(address, name=f"{address}.in", credit=True)
+    bystander = connect().sender(address, name=f"{address}.free", credit=True)
+    expected = f"Group 'all' of vhost 'slow' has used up maxMessagesPerSecond ({RATE}): 1 sender to this address waits"
+    assert not any("used up" in each for each in management.call("EXPLAIN", address=address)["findings"])
+
+    def throttled() -> bool:
+        """Return whether the rate is used up right after a message; on a busy machine the second may be over."""
+        queue(sender, 1)
+        receiver.next().settle()
+        found = management.call("EXPLAIN", address=address)
+        assert found["reachable"]
+        return f"{expected} for credit" in found["findings"]
+
+    poll(throttled, "the limit is named", STALL_SECONDS)
+    queue(bystander, CAPACITY)
+    receiver.receive(CAPACITY)
 
 
 def test_next_hop_is_the_stall_reason(two_routers: TwoRouterNetwork) -> None:

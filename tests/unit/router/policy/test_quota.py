@@ -94,7 +94,8 @@ def test_message_is_counted_at_its_first_transfer(region):
     worker.charge(1000)
     for _ in range(9):
         worker.charge(1000, first=False)
-    assert region.quota_counters(0) == {"messages": 1, "octets": 10_000, "held_back": 0, "buffered": 0}
+    expected = {"messages": 1, "octets": 10_000, "held_back": 0, "buffered": 0}
+    assert region.quota_counters(0).items() >= expected.items()
 
 
 @pytest.mark.parametrize("rate", [1, 3, 10**9, 10**12])

@@ -12,4 +12,5 @@ def reading(clock: float, latency: list[int] | None = None, **values: float) -> 
         counters={name: value for name, (kind, value) in found.items() if kind is FigureKind.RATE},
         quantities={name: value for name, (kind, value) in found.items() if kind is FigureKind.MEAN},
         latency=[0] * 32 if latency is None else latency,
+        loads={},
     )
