@@ -102,6 +102,7 @@ class OrderedLink(SenderState):
     def __init__(self, session: SessionState, publisher: "Publisher", outlet: OrderedQueue) -> None:
         super().__init__(session, settled=False, source=Terminus(), target=Terminus(outlet.address))
         self.transfer_state = publisher.transfer_state
+        self.most = publisher.first_most
         self.publisher = publisher
         self.outlet = outlet
         self.lifted = False  # the waiting messages may leave by this link
@@ -115,7 +116,7 @@ class OrderedLink(SenderState):
     @property
     def has_room(self) -> bool:
         """True if another message may leave now."""
-        return self.ready and self.in_flight < self.publisher.options.most
+        return self.ready and self.in_flight < self.most
 
     def send_message(self, key: Hashable, octets: bytes) -> None:
         self._keys[self.send(octets, state=self.transfer_state)] = key
@@ -143,6 +144,7 @@ class OrderedLink(SenderState):
         key = self._keys.pop(sending)
         if self.publisher.is_accepted(sending.outcome):
             self._new += 1
+            self.most = self.publisher.options.most
             self.outlet.settle(key)
             return
         octets = self.publisher.on_unaccepted(self.outlet, self.outlet.first(key), state)

@@ -108,7 +108,7 @@ class PublisherLink(BulkSenderState):
         super().__init__(
             session,
             settled=settled,
-            most=0 if settled else publisher.options.most,
+            most=0 if settled else publisher.first_most,
             transfer_state=publisher.transfer_state,
             source=Terminus(),
             target=Terminus(outlet.address),
@@ -136,6 +136,7 @@ class PublisherLink(BulkSenderState):
     def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
         if self.transfer_state and self.publisher.is_accepted(outcome.decode(state)):
             sender.learn_accepted(state)
+            sender.most = self.publisher.options.most
             return
         again = self.publisher.on_unaccepted(self.outlet, octets, state)
         if again is not None:
@@ -178,6 +179,11 @@ class Publisher:
         if self._connection is not None:
             (self._connection.close if kind is None else self._connection.abort)()
             self._connection = None
+
+    @property
+    def first_most(self) -> int:
+        """Most messages in flight of a new link, until one is accepted."""
+        return self.options.most
 
     @property
     def left(self) -> int:

@@ -109,6 +109,11 @@ class TransactionalPublisher(Publisher):
 
     # -- outcomes of messages ------------------------------------------------------------------------------------------
 
+    @property
+    def first_most(self) -> int:
+        """See the base class. The first message of a transaction shows whether its receiver takes part."""
+        return self.options.most if self._plain else 1
+
     def is_accepted(self, found: outcome.Outcome | None) -> bool:
         """See the base class. In a transaction, an outcome outside of it does not count."""
         if self._plain:
@@ -127,6 +132,8 @@ class TransactionalPublisher(Publisher):
             found = read_transactional(outcome.decode(state) or outcome.Released(), self._txn_id)
         except TransactionError as error:
             self._failure = f"{describe_message(octets)} to {outlet.address or 'its address'!r}: {error}"
+            if outlet.link is not None:
+                outlet.link.close()  # before it sends the next message
             return None
         again = super().on_unaccepted(outlet, octets, outcome.encode(found))
         self._released_any |= again is not None
