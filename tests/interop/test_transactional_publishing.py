@@ -171,7 +171,7 @@ def test_lost_answer_to_discharge_doubles_only_without_ids(
     assert gateway.bodies(address) == Counter({str(row): copies for row in range(COUNT)})
 
 
-def test_two_attempts_with_other_rows_store_each_row_once(gateway: Gateway, bystander: None) -> None:
+def test_repeated_task_with_other_rows_stores_each_row_once(gateway: Gateway, bystander: None) -> None:
     """The second attempt has rows of the first, as when Spark divides a batch in another way."""
     address = f"tx.attempts.{os.urandom(4).hex()}"
     for first in (0, COUNT // 2):
