@@ -132,7 +132,7 @@ def lines(
     for part in range(5) if first != last else (2,):
         when = first + (last - first) * part / 4
         anchor = "start" if part == 0 else "end" if part == 4 else "middle"
-        text = f"{when:%H:%M}" if span <= 2 * 86400 else f"{when:%b %d}"
+        text = f"{when:{_time_format(span) if first != last else '%H:%M'}}"
         drawn.append(f'<text class="axis {anchor}" x="{x(when):.1f}" y="{_HEIGHT - 8}">{text}</text>')
     if limit is not None:
         drawn.append(
@@ -153,6 +153,15 @@ def lines(
         f'<figure><figcaption>{escape(title)}</figcaption>{shown}<svg class="chart" viewBox="0 0 {WIDTH} {_HEIGHT}" '
         f'role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg></figure>'
     )
+
+
+def _time_format(span: float) -> str:
+    """Return the format of five times that divide a span (s), in which they differ."""
+    if span < 4 * 60:
+        return "%H:%M:%S"
+    if span < 86400:
+        return "%H:%M"
+    return "%b %d %H:%M" if span < 4 * 86400 else "%b %d"
 
 
 def _round_up(value: float) -> float:

@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from sluice.pipeline.report_parts import duration, lines, number
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -26,6 +28,13 @@ def test_chart_labels_five_times():
 def test_numbers_and_durations_are_readable():
     assert [number(value) for value in (0, 950, 12_345, 4_560_000, 0.25)] == ["0", "950", "12.3 k", "4.56 M", "0.25"]
     assert [duration(value) for value in (None, 0.5, 378, 1940, 2.5e6)] == ["–", "0.5 µs", "378 µs", "1.94 ms", "2.5 s"]
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 3, 4, 60, 2 * 1440, 3 * 1440, 4 * 1440, 400 * 1440])
+def test_labels_of_times_differ(minutes: int):
+    chart = lines("load", [("a", [(NOON, 1.0), (NOON + timedelta(minutes=minutes), 2.0)])])
+    labels = re.findall(r'class="axis (?:start|middle|end)" x="[\d.]+" y="\d+">([^<]+)<', chart)
+    assert len(set(labels)) == 5
 
 
 def test_chart_of_one_point_or_none_is_drawn():
