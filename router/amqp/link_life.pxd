@@ -6,7 +6,7 @@ needed.
 """
 from libc.stdint cimport uint8_t
 
-cpdef enum LinkLife:
+cdef enum:
     LIFE_NEW = 0                     # not in a session yet
     LIFE_ATTACHING = 1               # local attach was first, the peer has not answered
     LIFE_PENDING = 2                 # the peer's attach is being decided: its frames wait
@@ -37,7 +37,7 @@ cpdef enum LinkLife:
     LIFE_OWED = 23                   # the answer to the peer's end waits for the handler
     LIFE_ENDED = 24
 
-cpdef enum LifeEvent:
+cdef enum:
     ON_OUR_ATTACH = 0                # the link joins a session; this side attaches first
     ON_PEER_ATTACH = 1
     ON_DECIDED = 2                   # the attach is answered: frames may be written

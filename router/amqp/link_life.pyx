@@ -1,4 +1,6 @@
 """State machine of a link's life as one table (AMQP 1.0 part 2, 2.6; docs/internals/links.md)."""
+from enum import IntEnum
+
 from sluice.router.amqp.errors import INTERNAL_ERROR, NOT_ALLOWED, LocalError, RemoteError
 
 cdef extern from *:
@@ -15,8 +17,29 @@ cdef extern from *:
     """
     void impossible_event() noexcept nogil
 
+# The states and events by name, for Python.
+LinkLife = IntEnum("LinkLife", {
+    "LIFE_NEW": LIFE_NEW, "LIFE_ATTACHING": LIFE_ATTACHING, "LIFE_PENDING": LIFE_PENDING,
+    "LIFE_ATTACHED": LIFE_ATTACHED, "LIFE_ROUTE_MADE": LIFE_ROUTE_MADE, "LIFE_ROUTE_ASKED": LIFE_ROUTE_ASKED,
+    "LIFE_ROUTE_ASKED_LEFT": LIFE_ROUTE_ASKED_LEFT, "LIFE_ROUTE_OFFERED": LIFE_ROUTE_OFFERED,
+    "LIFE_ROUTED": LIFE_ROUTED, "LIFE_ROUTED_LEFT": LIFE_ROUTED_LEFT, "LIFE_ROUTE_MADE_DUE": LIFE_ROUTE_MADE_DUE,
+    "LIFE_ROUTE_ASKED_DUE": LIFE_ROUTE_ASKED_DUE, "LIFE_ROUTE_ASKED_LEFT_DUE": LIFE_ROUTE_ASKED_LEFT_DUE,
+    "LIFE_ROUTE_OFFERED_DUE": LIFE_ROUTE_OFFERED_DUE, "LIFE_ROUTED_DUE": LIFE_ROUTED_DUE,
+    "LIFE_ROUTED_LEFT_DUE": LIFE_ROUTED_LEFT_DUE, "LIFE_ROUTE_HALF": LIFE_ROUTE_HALF,
+    "LIFE_ROUTE_CLOSED": LIFE_ROUTE_CLOSED, "LIFE_LEFT": LIFE_LEFT, "LIFE_LEAVING": LIFE_LEAVING,
+    "LIFE_LOST": LIFE_LOST, "LIFE_ANSWERING": LIFE_ANSWERING, "LIFE_DETACHING": LIFE_DETACHING,
+    "LIFE_OWED": LIFE_OWED, "LIFE_ENDED": LIFE_ENDED,
+}, module=__name__)
+LifeEvent = IntEnum("LifeEvent", {
+    "ON_OUR_ATTACH": ON_OUR_ATTACH, "ON_PEER_ATTACH": ON_PEER_ATTACH, "ON_DECIDED": ON_DECIDED,
+    "ON_REPLACED": ON_REPLACED, "ON_ROUTE_MADE": ON_ROUTE_MADE, "ON_ROUTE_ASKED": ON_ROUTE_ASKED,
+    "ON_ROUTE_WRITTEN": ON_ROUTE_WRITTEN, "ON_OTHER_DETACH": ON_OTHER_DETACH, "ON_ROUTE_DETACH": ON_ROUTE_DETACH,
+    "ON_ROUTE_WITHDRAWN": ON_ROUTE_WITHDRAWN, "ON_DETACH": ON_DETACH, "ON_PEER_DETACH": ON_PEER_DETACH,
+    "ON_SESSION_LOST": ON_SESSION_LOST, "ON_NOTIFIED": ON_NOTIFIED, "ON_CONFIRMED": ON_CONFIRMED,
+}, module=__name__)
+
 # Next state by state and event.
-TRANSITIONS = {
+cdef dict transitions = {
     LIFE_NEW: {
         ON_OUR_ATTACH: LIFE_ATTACHING,
         ON_PEER_ATTACH: LIFE_PENDING,
@@ -158,12 +181,17 @@ TRANSITIONS = {
     },
 }
 
+TRANSITIONS = {
+    LinkLife(life): {LifeEvent(event): LinkLife(after) for event, after in events.items()}
+    for life, events in transitions.items()
+}
+
 # The table as octets. 0 stands for an excluded event, since LIFE_NEW follows no event.
 cdef uint8_t[LIFE_STATES][LIFE_EVENTS] following
 
 
 cdef int fill() except -1:
-    for life, events in TRANSITIONS.items():
+    for life, events in transitions.items():
         for event, after in events.items():
             following[<int>life][<int>event] = <uint8_t>after
     return 0

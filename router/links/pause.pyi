@@ -1,6 +1,6 @@
-from enum import IntEnum
+from enum import IntFlag
 
-class RouterPause(IntEnum):
+class RouterPause(IntFlag):
     PAUSE_RING = 256
     PAUSE_DRAIN = 512
     PAUSE_LOCAL = 1024

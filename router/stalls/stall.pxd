@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 
 from sluice.router.links.delivery_link cimport DeliveryLink
 
-cpdef enum Stall:
+cdef enum:
     STALL_NONE = 0
     # Links of both directions:
     STALL_UNREAD = 1           # the peer does not read its connection, so octets for it cannot be sent

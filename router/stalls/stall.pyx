@@ -17,6 +17,16 @@ from sluice.router.links.granting_link cimport GrantingLink
 from sluice.router.links.pause cimport PAUSE_CONTROL, PAUSE_LOCAL, PAUSE_RING
 from sluice.router.policy.quota cimport TenantQuota
 
+from enum import IntEnum
+
+# The reasons by name, for Python.
+Stall = IntEnum("Stall", {
+    "STALL_NONE": STALL_NONE, "STALL_UNREAD": STALL_UNREAD, "STALL_MEMORY": STALL_MEMORY, "STALL_RING": STALL_RING,
+    "STALL_SUPERVISOR": STALL_SUPERVISOR, "STALL_CREDIT": STALL_CREDIT, "STALL_WINDOW": STALL_WINDOW,
+    "STALL_NO_CONSUMER": STALL_NO_CONSUMER, "STALL_UNSETTLED": STALL_UNSETTLED, "STALL_QUOTA": STALL_QUOTA,
+    "STALL_ROUTED": STALL_ROUTED,
+}, module=__name__)
+
 cdef enum:
     UNREAD_MS = 1000           # age of unsent octets from which the peer counts as not reading
     MILLISECOND = 1000000      # ns

@@ -9,7 +9,7 @@ from sluice.router.table.consumer cimport Consumer
 from sluice.router.table.network cimport Network
 from sluice.router.table.address_cache cimport AddressCache
 
-cpdef enum Treatment:
+cdef enum:
     BALANCED = 0
     CLOSEST = 1
     MULTICAST = 2

@@ -5,6 +5,8 @@ from cpython.object cimport PyObject
 from sluice.router.table.consumer cimport find_consumer
 from sluice.router.table.network cimport RemoteDestination, Path
 
+from enum import IntEnum
+
 from sluice.router.amqp import codec
 from sluice.router.links.consumer_link import Overflow
 from sluice.router.control import ops as control
@@ -21,6 +23,11 @@ cdef extern from "Python.h":
 cdef enum:
     LOOKUPS_KEPT = 16384       # cached look-ups: of addresses in anonymous messages, and of subjects of an exchange
     TEXT_KEPT = 1024           # octets of the longest text that is cached
+
+# The treatments by name, for Python.
+Treatment = IntEnum("Treatment", {
+    "BALANCED": BALANCED, "CLOSEST": CLOSEST, "MULTICAST": MULTICAST, "UNAVAILABLE": UNAVAILABLE,
+}, module=__name__)
 
 cdef str UPLINK_KEY = addresses.key(addresses.LOCAL, addresses.UPLINK)
 cdef dict TREATMENTS = {"balanced": BALANCED, "closest": CLOSEST, "multicast": MULTICAST, "unavailable": UNAVAILABLE}
