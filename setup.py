@@ -54,17 +54,26 @@ DIALECT = ["-std=gnu17", "-Wno-sign-compare", "-fno-strict-aliasing"]
 # The engine reads C structures out of byte buffers, so the compiler must not assume type-based aliasing. -g1 keeps
 # line numbers for perf at little cost. No -march: a wheel must run on every machine of its architecture.
 RELEASE_CFLAGS = ["-O3", *DIALECT, "-g1"]
-# Modules, by the beginning of their path, that do no work for a delivery: -O1 halves the time to compile them. All
-# others have -O3. After a change of this list, compare `make bench-instructions`.
+# Modules, by the beginning of their path, that do no work for a delivery with a remembered plan: -O1 halves the time to
+# compile them. All others have -O3. After a change of this list, compare `make bench-instructions`.
 COLD = (
     "router/addressing/paths",
+    "router/amqp/connection_channels",
+    "router/amqp/link",
     "router/amqp/performatives",
     "router/amqp/session_links",
-    "router/log/writer",
+    "router/delivery/control_handler",
+    "router/delivery/internal_producer",
+    "router/links/control_link",
+    "router/links/pause",
+    "router/log/",
+    "router/policy/names",
     "router/ring/region",
     "router/stalls/",
     "router/stats/snapshot",
     "router/stats/sums",
+    "router/table/consumer",
+    "router/table/table",
     "router/tls/",
     "supervisor/",
     "workers/links/",
