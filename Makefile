@@ -283,6 +283,12 @@ long-spark: build testing wire-tools .venv/test-dependencies
 	@ARGS='$(ARGS)' scripts/spark-versions $(SPARK_VERSIONS)
 .PHONY: long-spark
 
+# The log, metrics and traces in a real OpenTelemetry Collector, which Go builds in ten minutes, once.
+long-collector: build testing .venv/test-dependencies
+	@scripts/interop-tools collector || true
+	@$(call pytest,,tests/interop/test_otel_collector.py,-n 1 --long)
+.PHONY: long-collector
+
 # Fuzz targets compute while system tests mostly wait. They have the lowest priority, like some clients of the tests, so
 # that they do not starve those clients.
 long-system: build testing build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
