@@ -11,7 +11,6 @@ from sluice.router.amqp.prefetch cimport prefetch
 
 cdef extern from *:
     """
-    #define sluice_lowest_bit(bits) ((uint32_t)__builtin_ctzll(bits))
     /* A struct that is returned twice would be handed out twice. */
     #ifdef SLUICE_DEBUG
     #include <stdlib.h>
@@ -20,7 +19,6 @@ cdef extern from *:
     #define sluice_check_used(bits, bit) ((void)0)
     #endif
     """
-    uint32_t lowest_bit "sluice_lowest_bit"(uint64_t bits) noexcept nogil
     void check_used "sluice_check_used"(uint64_t bits, uint64_t bit) noexcept nogil
 
 cdef enum:
@@ -32,16 +30,17 @@ cdef enum:
 
 # Head of a slab, at an address that is a multiple of the pool's `span`.
 cdef struct Slab:
-    uint64_t free              # bit i is set: struct i is not in use
+    uint64_t free              # bit i is set: struct i is neither in use nor in the run of the pool
     Slab* next                 # neighbours in the list of the pool that the slab is in
     Slab* previous
 
 # Structs of one size, which functions below get as `size` and `span`, as constants that the compiler folds.
 # Owner: the process; a worker has one thread.
 cdef struct Pool:
-    # Struct that is taken next, which its slab counts as in use; NULL: no struct is free.
+    # Run of free structs that lie side by side, from which structs are taken; NULL: no struct is free.
     void* next
-    Slab* current              # slab of that struct, in no list
+    void* end                  # octet after the run
+    Slab* current              # slab of the run, in no list
     Slab* whole                # slabs without structs in use, the latest first
     Slab* partial              # slabs with structs in use and free ones, the one first that has had free ones longest
     Slab* partial_last
@@ -51,7 +50,7 @@ cdef struct Pool:
 
 # Add a slab to a pool without free structs. False: no memory.
 cdef bint pool_add(Pool* pool, size_t size, size_t span) noexcept
-# Choose the struct that is taken next: the current slab has none.
+# Choose the run from which structs are taken: the last one is used up.
 cdef void pool_advance(Pool* pool, size_t size) noexcept nogil
 # Move a slab to the list of its state, after the first or the last of its structs has become free.
 cdef void pool_move(Pool* pool, Slab* slab, size_t size) noexcept nogil
@@ -59,23 +58,20 @@ cdef void pool_move(Pool* pool, Slab* slab, size_t size) noexcept nogil
 cdef bint pool_drop(Pool* pool, uint32_t most, size_t size, size_t span) noexcept nogil
 
 
-cdef inline void* slab_take(Slab* slab, size_t size) noexcept nogil:
-    """Take the free struct with the lowest address. The slab has one."""
-    cdef uint64_t bits = slab.free
-    slab.free = bits & (bits - 1)
-    return <char*>slab + SLAB_HEAD + lowest_bit(bits) * size
-
-
 cdef inline void* pool_take(Pool* pool, size_t size) noexcept nogil:
     """Take a struct. The pool has a free one. The one after it is prefetched."""
     cdef void* taken = pool.next
     pool.alive += 1
-    if pool.current.free:
-        pool.next = slab_take(pool.current, size)
-        prefetch(pool.next, size)
-    else:
+    pool.next = <char*>taken + size
+    if pool.next is pool.end:
         pool_advance(pool, size)
+    prefetch(pool.next, size)
     return taken
+
+
+cdef inline uint64_t run_bits(uint32_t first, uint32_t n) noexcept nogil:
+    """Return the bits of n structs, at least one, that lie side by side."""
+    return (~<uint64_t>0 >> (SLAB_STRUCTS - n)) << first
 
 
 cdef inline Slab* slab_of(void* one, size_t span) noexcept nogil:
@@ -87,7 +83,7 @@ cdef inline void pool_give(Pool* pool, void* first, uint32_t n, size_t size, siz
     cdef Slab* slab = slab_of(first, span)
     cdef uint32_t place = (<uint32_t>(<uintptr_t>first & (span - 1)) - SLAB_HEAD) // <uint32_t>size
     cdef uint64_t before = slab.free
-    cdef uint64_t given = (~<uint64_t>0 >> (SLAB_STRUCTS - n)) << place
+    cdef uint64_t given = run_bits(place, n)
     check_used(before, given)
     slab.free = before | given
     pool.alive -= n

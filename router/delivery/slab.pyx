@@ -2,6 +2,12 @@
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free
 
+cdef extern from *:
+    """
+    #define sluice_lowest_bit(bits) ((uint32_t)__builtin_ctzll(bits))
+    """
+    uint32_t lowest_bit "sluice_lowest_bit"(uint64_t bits) noexcept nogil
+
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void** memory, size_t alignment, size_t size)
 
@@ -20,15 +26,17 @@ cdef bint pool_add(Pool* pool, size_t size, size_t span) noexcept:
 
 
 cdef void pool_advance(Pool* pool, size_t size) noexcept nogil:
-    cdef Slab* slab = pool.whole
-    if slab is not NULL:
-        pool.whole = slab.next
-        pool.wholes -= 1
-        slab.next = NULL
-    else:
-        slab = pool.partial
+    cdef Slab* slab = pool.current
+    if slab.free == 0:
+        slab = pool.whole
         if slab is not NULL:
-            remove_partial(pool, slab)
+            pool.whole = slab.next
+            pool.wholes -= 1
+            slab.next = NULL
+        else:
+            slab = pool.partial
+            if slab is not NULL:
+                remove_partial(pool, slab)
     make_current(pool, slab, size)
 
 
@@ -47,9 +55,20 @@ cdef void pool_move(Pool* pool, Slab* slab, size_t size) noexcept nogil:
 
 
 cdef inline void make_current(Pool* pool, Slab* slab, size_t size) noexcept nogil:
-    """Let structs be taken from a slab that is in no list; NULL: from none."""
+    """Let structs be taken from the free ones of a slab with the lowest addresses. The slab is in no list; NULL: no
+    struct is free."""
+    cdef uint64_t bits
+    cdef uint32_t first, n
     pool.current = slab
-    pool.next = slab_take(slab, size) if slab is not NULL else NULL
+    if slab is NULL:
+        pool.next = pool.end = NULL
+        return
+    first = lowest_bit(slab.free)
+    bits = ~(slab.free >> first)               # its lowest bit is that of the first struct in use
+    n = lowest_bit(bits) if bits else SLAB_STRUCTS
+    slab.free &= ~run_bits(first, n)
+    pool.next = <char*>slab + SLAB_HEAD + first * size
+    pool.end = <char*>pool.next + n * size
 
 
 cdef inline void add_whole(Pool* pool, Slab* slab) noexcept nogil:
@@ -88,10 +107,12 @@ cdef inline void remove_partial(Pool* pool, Slab* slab) noexcept nogil:
 cdef bint pool_drop(Pool* pool, uint32_t most, size_t size, size_t span) noexcept nogil:
     cdef Slab* slab
     if pool.next is not NULL:
-        # The next struct may be the only one that keeps its slab.
+        # The run may be all that keeps its slab.
         slab = pool.current
-        pool.current = NULL
-        put_back(slab, pool.next, size, span)
+        slab.free |= run_bits(
+            <uint32_t>(((<uintptr_t>pool.next & (span - 1)) - SLAB_HEAD) // size),
+            <uint32_t>((<char*>pool.end - <char*>pool.next) // <ssize_t>size),
+        )
         if slab.free == ~<uint64_t>0:
             slab.next = pool.whole
             pool.whole = slab
@@ -107,10 +128,6 @@ cdef bint pool_drop(Pool* pool, uint32_t most, size_t size, size_t span) noexcep
         most -= 1
         free(slab)
     return pool.whole is NULL
-
-
-cdef inline void put_back(Slab* slab, void* one, size_t size, size_t span) noexcept nogil:
-    slab.free |= <uint64_t>1 << ((<uintptr_t>one & (span - 1)) - SLAB_HEAD) // size
 
 
 cdef inline void make_partial_current(Pool* pool, size_t size) noexcept nogil:

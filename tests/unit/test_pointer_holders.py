@@ -30,6 +30,7 @@ ALLOWED: Final = {
     ("router/amqp/survey.pxd", "Survey", "unrouted_link"): ONE_CALL,
     ("router/delivery/delivery.pxd", "DeliveryNode", "owner"): PART_OF_IT,
     ("router/delivery/slab.pxd", "Pool", "next"): PART_OF_IT,
+    ("router/delivery/slab.pxd", "Pool", "end"): PART_OF_IT,
     ("router/delivery/plan.pxd", "Leg", "link"): GENERATION,
     ("router/delivery/plan.pxd", "Plan", "address"): GENERATION,
     ("router/table/choice.pxd", "Choice", "consumer"): GENERATION,
