@@ -1,6 +1,7 @@
 """Import directions within the supervisor: no modules import each other."""
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[3]
 KNOWN_CYCLES: set[frozenset[str]] = set()
 
 Graph = Mapping[str, set[str]]
+
+#: Import or cimport of names at the top of a compiled module.
+_COMPILED_IMPORT = re.compile(r"^from (\S+) c?import (\([^)]*\)|.+)$", re.MULTILINE)
 
 
 def _is_for_types(node: ast.AST) -> bool:
@@ -30,15 +34,24 @@ def _imports(node: ast.AST, *, everywhere: bool) -> Iterator[tuple[str, str]]:
             yield from _imports(child, everywhere=everywhere)
 
 
+def _compiled_imports(text: str) -> Iterator[tuple[str, str]]:
+    """Yield module and name of each import of a compiled module."""
+    for module, names in _COMPILED_IMPORT.findall(text):
+        yield from ((module, name.split()[0]) for name in names.strip("()").split(",") if name.strip())
+
+
 def _graph(root: Path, package: str, *, everywhere: bool) -> Graph:
     """Return the modules of the package that each of its modules imports. root: the folder that imports search."""
     paths = {}
-    for path in root.joinpath(*package.split(".")).rglob("*.py"):
+    for path in root.joinpath(*package.split(".")).rglob("*.py*"):
+        if path.suffix not in (".py", ".pyx"):
+            continue
         parts = path.relative_to(root).with_suffix("").parts
         paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     graph: dict[str, set[str]] = {}
     for module, path in paths.items():
-        named = _imports(ast.parse(path.read_text("utf-8")), everywhere=everywhere)
+        text = path.read_text("utf-8")
+        named = _compiled_imports(text) if path.suffix == ".pyx" else _imports(ast.parse(text), everywhere=everywhere)
         found = {f"{source}.{name}" if f"{source}.{name}" in paths else source for source, name in named}
         graph[module] = (found & paths.keys()) - {module}
     return graph
