@@ -98,6 +98,8 @@ def _tls_reason(error: BaseException) -> str:
         cause = inner if isinstance(inner, BaseException) else cause.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"the collector's certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return "TLS fails: the collector ended the connection"
     words = None if cause is None else cause.reason
     return f"TLS fails: {(words or 'unknown error').replace('_', ' ').lower()}"
 

@@ -363,10 +363,10 @@ def test_collector_that_requires_certificate_gets_it(
     wrong = Issued(pki.client.certificate, pki.server.key)
     exporting.setup(f"https://localhost:{collector.port}/", pki.trusted, shown=wrong)
     assert exporting.export(signal) == {"exported": 1, "dropped": 2}
-    assert [each["text"].partition("/: ")[2] for each in exporting.logs] == [
-        "TLS fails: tlsv13 alert certificate required",
-        "TLS fails: key values mismatch",
-    ]
+    missing, mismatch = (each["text"].partition("/: ")[2] for each in exporting.logs)
+    # The collector's alert follows its end of the handshake, and its close may overtake what the router has read.
+    assert missing in ("TLS fails: tlsv13 alert certificate required", "TLS fails: the collector ended the connection")
+    assert mismatch == "TLS fails: key values mismatch"
 
 
 def test_missing_ca_file_is_counted_and_logged_once(exporting: ExportThread, signal: str, tmp_path: Path) -> None:
