@@ -11,15 +11,23 @@ from sluice.router.amqp.prefetch cimport prefetch
 
 cdef extern from *:
     """
-    /* A struct that is returned twice would be handed out twice. */
+    /* A struct that is returned twice would be handed out twice. AddressSanitizer reports whoever uses a free one. */
     #ifdef SLUICE_DEBUG
     #include <stdlib.h>
+    #include <sanitizer/asan_interface.h>
     #define sluice_check_used(bits, bit) do { if ((bits) & (bit)) abort(); } while (0)
+    #define sluice_forbid(memory, octets) ASAN_POISON_MEMORY_REGION(memory, octets)
+    #define sluice_permit(memory, octets) ASAN_UNPOISON_MEMORY_REGION(memory, octets)
     #else
     #define sluice_check_used(bits, bit) ((void)0)
+    #define sluice_forbid(memory, octets) ((void)0)
+    #define sluice_permit(memory, octets) ((void)0)
     #endif
     """
     void check_used "sluice_check_used"(uint64_t bits, uint64_t bit) noexcept nogil
+    # Make reads and writes of these octets an error, or none, in the debug flavour.
+    void forbid "sluice_forbid"(void* memory, size_t octets) noexcept nogil
+    void permit "sluice_permit"(void* memory, size_t octets) noexcept nogil
 
 cdef enum:
     SLAB_STRUCTS = 64          # structs in a slab: the bits of `Slab.free`
@@ -61,6 +69,7 @@ cdef bint pool_drop(Pool* pool, uint32_t most, size_t size, size_t span) noexcep
 cdef inline void* pool_take(Pool* pool, size_t size) noexcept nogil:
     """Take a struct. The pool has a free one. The one after it is prefetched."""
     cdef void* taken = pool.next
+    permit(taken, size)
     pool.alive += 1
     pool.next = <char*>taken + size
     if pool.next is pool.end:
@@ -85,6 +94,7 @@ cdef inline void pool_give(Pool* pool, void* first, uint32_t n, size_t size, siz
     cdef uint64_t before = slab.free
     cdef uint64_t given = run_bits(place, n)
     check_used(before, given)
+    forbid(first, n * size)
     slab.free = before | given
     pool.alive -= n
     if before == 0 or slab.free == ~<uint64_t>0:

@@ -18,6 +18,7 @@ cdef bint pool_add(Pool* pool, size_t size, size_t span) noexcept:
     if posix_memalign(&memory, span, SLAB_HEAD + SLAB_STRUCTS * size):
         return False
     slab = <Slab*>memory
+    forbid(<char*>memory + SLAB_HEAD, SLAB_STRUCTS * size)
     slab.free = ~<uint64_t>0
     slab.next = slab.previous = NULL
     pool.slabs += 1
