@@ -30,14 +30,12 @@ cdef void pool_advance(Pool* pool, size_t size) noexcept nogil:
     cdef Slab* slab = pool.current
     if slab.free == 0:
         slab = pool.whole
-        if slab is not NULL:
-            pool.whole = slab.next
-            pool.wholes -= 1
-            slab.next = NULL
-        else:
-            slab = pool.partial
-            if slab is not NULL:
-                remove_partial(pool, slab)
+        if slab is NULL:
+            make_partial_current(pool, size)
+            return
+        pool.whole = slab.next
+        pool.wholes -= 1
+        slab.next = NULL
     make_current(pool, slab, size)
 
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -29,15 +29,6 @@ BYSTANDERS = 6
 SECONDS = 60.0
 CHANGED = ("amqp:connection:forced", "the policy for connections has changed")
 DENIED = ("amqp:resource-limit-exceeded", "connection disallowed by local policy")
-
-
-@pytest.fixture
-def peers() -> Iterator[list[AmqpPeer]]:
-    """Yield a list of clients that are dropped when the test ends."""
-    made: list[AmqpPeer] = []
-    yield made
-    for peer in made:
-        peer.drop()
 
 
 def local_port(peer: AmqpPeer) -> int:
