@@ -17,7 +17,7 @@ from sluice.router.links.delivery_link cimport (
     copy_written, frame_written, can_write_now, note_settled, settle_sent, start_copy,
 )
 from sluice.router.links.settlement cimport settle_copies
-from sluice.router.routed.routed_link cimport is_answered, routed_head, store_frame, update_queued
+from sluice.router.routed.routed_link cimport count_of_receiver, is_answered, routed_head, store_frame, update_queued
 from sluice.router.amqp.session cimport Session
 
 
@@ -163,8 +163,7 @@ cdef class ConsumerEnd(RoutedLink):
         """Pass the receiver's flow to the other end."""
         self.session.check_value(&f.properties)
         if f.has_link_credit:
-            self.note_credit(credit_left(f.delivery_count if f.has_delivery_count else self.delivery_count,
-                                         f.link_credit, self.delivery_count))
+            self.note_credit(credit_left(count_of_receiver(self, f), f.link_credit, self.delivery_count))
         if self.local_end is not None:
             return self.local_end.pass_flow(f)
         if self.remote_end is not None:

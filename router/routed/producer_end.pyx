@@ -9,7 +9,7 @@ from sluice.router.delivery.delivery cimport (
 )
 from sluice.router.amqp.endpoint cimport is_detached
 from sluice.router.amqp.frames cimport T_RESUME
-from sluice.router.routed.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, is_answered
+from sluice.router.routed.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, count_of_receiver, is_answered
 from sluice.router.links.settlement cimport settle_sources
 from sluice.router.links.delivery_link cimport check_continues, delivery_begins
 from sluice.router.message.content cimport message_awaited
@@ -141,9 +141,9 @@ cdef class ProducerEnd(RoutedLink):
             self.release_held_credit()
 
     cdef void release_held_credit(self) noexcept:
-        """Pass credit on that was held back, if it may flow again."""
+        """Pass credit on that was held back, if it may flow again and the sender has used half of what it was granted."""
         if (self.credit_held_back and not is_detached(self) and not self.credit_held
-                and self.node.in_count < ROUTED_MOST // 2):
+                and self.node.in_count < ROUTED_MOST // 2 and self.slot.credit < ROUTED_MOST // 2):
             self.credit_held_back = False
             self.pending_flow.due = True
             self.session.want_flow(self)
@@ -319,9 +319,9 @@ cdef class ProducerEnd(RoutedLink):
         """
         cdef uint32_t rest
         cdef const Flow* last = &self.pending_flow.flow
-        if not self.credit_held_back or not last.drain or not last.has_delivery_count or not last.has_link_credit:
+        if not self.credit_held_back or not last.drain or not last.has_link_credit:
             return 0
-        rest = credit_left(last.delivery_count + self.skipped, last.link_credit, self.delivery_count)
+        rest = credit_left(count_of_receiver(self, last) + self.skipped, last.link_credit, self.delivery_count)
         self.skipped -= rest
         self.credit_held_back = False
         return rest
@@ -335,20 +335,18 @@ cdef class ProducerEnd(RoutedLink):
         if self.credit_held and self.slot.credit < <int>room:
             # Octets held here are not taken by the receiver: grant no more than the sender has already.
             room = <uint32_t>self.slot.credit
-        if f.has_delivery_count:
-            f.delivery_count += self.skipped
-            if f.has_link_credit:
-                credit = credit_left(f.delivery_count, f.link_credit, self.delivery_count)
-                if credit > room:
-                    self.credit_held_back = True
-                    f.link_credit = self.delivery_count + room - f.delivery_count
-                    credit = room
-                self.note_credit(credit)
-        elif f.has_link_credit:
-            if f.link_credit > room:
+        if f.has_link_credit:
+            # With a delivery-count in any case, so that credit which was held back or given back adds to the earlier.
+            f.delivery_count = count_of_receiver(self, f) + self.skipped
+            f.has_delivery_count = True
+            credit = credit_left(f.delivery_count, f.link_credit, self.delivery_count)
+            if credit > room:
                 self.credit_held_back = True
-                f.link_credit = room
-            self.note_credit(f.link_credit)
+                f.link_credit = self.delivery_count + room - f.delivery_count
+                credit = room
+            self.note_credit(credit)
+        elif f.has_delivery_count:
+            f.delivery_count += self.skipped
         return self.write_if_new(f)
 
     # -- end ----------------------------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ cdef class OtherEnd(ReportingNode):
 cdef class RoutedLink(DeliveryLink):
     cdef RoutedLink local_end
     cdef OtherEnd remote_end
+    cdef uint32_t initial_count            # initial-delivery-count of the sender
     cdef readonly bint survives            # its terminus outlives the loss of its connection
     cdef readonly bint remote_survives        # the terminus of the other end does
     cdef bint other_gone                   # the other end is gone
@@ -106,6 +107,15 @@ cdef class RoutedLink(DeliveryLink):
     cdef int defer_detach(self) except -1
     # Return True if nothing more may be written now on behalf of other connections.
     cdef bint output_full(self) noexcept
+
+
+cdef inline uint32_t count_of_receiver(RoutedLink link, const Flow* f) noexcept:
+    """Return the delivery-count that a receiver's flow with link-credit means.
+
+    A receiver may leave it out until it knows the sender's; its credit then counts from the initial one.
+    AMQP 1.0 part 2, 2.6.7.
+    """
+    return f.delivery_count if f.has_delivery_count else link.initial_count
 
 
 cdef inline bint is_answered(RoutedLink link) noexcept:

@@ -219,7 +219,7 @@ cdef class RoutedLink(DeliveryLink):
 
     def set_initial_count(self, uint32_t count):
         """Set the initial-delivery-count of the sender."""
-        self.delivery_count = count
+        self.delivery_count = self.initial_count = count
 
     def attach_written(self):
         """Start to write frames for the link: its attach is written."""
@@ -271,8 +271,8 @@ cdef class RoutedLink(DeliveryLink):
     cdef int write_if_new(self, Flow* f) except -1:
         """Write a flow, unless the peer knows all of it from the last one.
 
-        Some flows are always written: credit without a delivery-count may be meant as a new start, and a drain asks
-        for an answer or is one.
+        Some flows are always written: without a delivery-count, credit cannot be compared, and a drain asks for an
+        answer or is one.
         """
         cdef Flow* last = &self.written
         if self.any_written and not f.echo and not f.drain and not f.properties.size and f.has_delivery_count \

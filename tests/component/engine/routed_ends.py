@@ -75,13 +75,16 @@ def connect_ends(routers, far, **options):
     return router, container, client
 
 
-def sending(routed_ends, credit=10, **fields):
-    """Attach a client's sender to the container. The handles are 0 (client) and 40 (container)."""
+def sending(routed_ends, credit=10, count=0, **fields):
+    """Attach a client's sender to the container, which grants credit with this delivery-count.
+
+    The handles are 0 (client) and 40 (container).
+    """
     router, container, client = routed_ends
     client.feed(producer(0, "queue.a", **fields))
     attach = container.accept()
     router.settle()
-    container.flow(40, credit)
+    container.flow(40, credit, count)
     return attach
 
 

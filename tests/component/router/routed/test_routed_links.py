@@ -30,6 +30,9 @@ from tests.peer.types import Described, Raw, Symbol, UByte, ULong
 
 __all__ = ["routed_ends"]
 
+#: Deliveries of a routed link in flight or unsettled. docs/user/link-routes.md, Memory.
+ROUTED_MOST = 10_000
+
 
 def first_part():
     return say("transfer", payload=b"abc", handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, more=True)
@@ -373,9 +376,29 @@ def test_resumed_delivery_may_be_empty(routed_ends):
     assert (seen.resume, seen.state, seen.settled, seen.payload) == (True, ACCEPTED, True, b"")
 
 
-def test_delivery_with_too_long_tag_is_refused_and_credit_returned(routed_ends):
+# RabbitMQ grants 65,536 credits without a delivery-count, and no more until half of them are used.
+@pytest.mark.parametrize("initial", [0, 0xFFFFFFF0])
+@pytest.mark.parametrize("known", [False, True], ids=["no-count", "count"])
+def test_credit_held_back_is_granted_once_deliveries_are_settled(routed_ends, initial, known):
     router, container, client = routed_ends
-    sending(routed_ends, credit=3)
+    sent = ROUTED_MOST // 2 + 1
+    sending(routed_ends, ROUTED_MOST + 500, initial if known else None, initial_delivery_count=initial)
+    granted = of(frames(client), "flow")[-1]
+    assert (granted.delivery_count, granted.link_credit) == (initial, ROUTED_MOST)
+    for number in range(sent):
+        client.feed(transfer(0, number, message(b"x")))
+    router.settle()
+    assert {each.handle for each in of(frames(client), "flow")} == {None}, "flows of the session only"
+    container.say("disposition", role=True, first=0, last=sent - 1, settled=True, state=ACCEPTED)
+    last = of(frames(client), "flow")[-1]
+    assert (last.delivery_count, last.link_credit) == (initial, ROUTED_MOST + 500)
+
+
+# AMQP 1.0 part 2, 2.6.7: without a delivery-count, credit counts from the initial one.
+@pytest.mark.parametrize("count", [0, None])
+def test_delivery_with_too_long_tag_is_refused_and_credit_returned(routed_ends, count):
+    router, container, client = routed_ends
+    sending(routed_ends, 3, count)
     frames(client)
     tag = b"t" * 33
     client.feed(say("transfer", payload=message(b"x"), handle=0, delivery_id=0, delivery_tag=tag, message_format=0))
