@@ -18,12 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Final
 
 TIMED: Final = Path(__file__).with_name("timed")
 #: Seconds that a part takes before its first test has ended.
 LEAST_SECONDS: Final = 60.0
+#: Last lines of a failed part that are repeated at the end: output between them and the end may be long.
+REPEATED_LINES: Final = 40
 
 
 def rotation() -> int:
@@ -53,6 +56,20 @@ def seconds_left(until: str | None) -> float:
     return float("inf") if until is None else float(until) - time.time()
 
 
+def run(name: str, environment: dict[str, str]) -> tuple[int, list[str]]:
+    """Run a part. Return its exit status, and the last lines that it has printed."""
+    last: deque[str] = deque(maxlen=REPEATED_LINES)
+    command = [str(TIMED), f"  {name}", "make", name]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last.append(line.rstrip("\n"))
+    return process.returncode, list(last)
+
+
 def main(parts: list[str]) -> int:
     """Run the parts and report those that did not fit. Return the exit status."""
     until = os.environ.get("SLUICE_TESTS_UNTIL")
@@ -63,7 +80,7 @@ def main(parts: list[str]) -> int:
         environment["SLUICE_TESTS_ROTATE"] = str(rotate)
         order = ", ".join(name_and_seconds(part)[0] for part in parts)
         print(f"{seconds_left(until):.0f} s are left for the long tests, in this order: {order}", flush=True)
-    failed = []
+    failed: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory(prefix="sluice-long-") as folder:
         left_out = Path(folder, "left-out")
         left_out.touch()
@@ -74,12 +91,14 @@ def main(parts: list[str]) -> int:
                 with left_out.open("a") as file:
                     file.write(f"{name}: all tests\n")
                 continue
-            command = [str(TIMED), f"  {name}", "make", name]
-            if subprocess.run(command, check=False, env=environment).returncode:
-                failed.append(name)
+            status, last = run(name, environment)
+            if status:
+                failed[name] = last
         missed = left_out.read_text().splitlines()
     if missed:
         print("Did not fit into the time:", *missed, sep="\n    ")
+    for name, last in failed.items():
+        print(f"The end of {name}, which failed:", *last, sep="\n    ")
     if failed:
         print(f"Failed parts: {', '.join(failed)}")
     return 1 if failed else 0

@@ -16,7 +16,7 @@ MAKEFILE = """
 first second third:
 \t@echo ran $@ $${SLUICE_TESTS_ROTATE-without rotation}
 broken:
-\t@false
+\t@echo fault; echo on stderr >&2; false
 """
 TESTS = """
 import pytest
@@ -92,7 +92,10 @@ def test_parts_beyond_the_deadline_are_listed(tmp_path: Path) -> None:
 def test_part_that_fails_fails_the_run_after_all_parts(tmp_path: Path) -> None:
     result = long_tests(tmp_path, "broken", "first")
     assert result.returncode == 1
-    assert "ran first" in result.stdout
+    before, _, end = result.stdout.partition("The end of broken, which failed:\n")
+    assert "fault\n" in before
+    assert "ran first" in before
+    assert {"    fault", "    on stderr"} <= set(end.splitlines())
     assert result.stdout.endswith("Failed parts: broken\n")
 
 
