@@ -317,6 +317,7 @@ cdef class Loop(TransportHost):
         cdef PollEvent[EVENTS_PER_WAKE] events
         cdef int n, light
         cdef uint64_t begun
+        cdef uint64_t asleep_at = self.poller.now() if timeout else 0
         cdef bint stopped = False
         n = self.wait(events, timeout, owed)
         while n < 0 and errno == EINTR:
@@ -328,6 +329,8 @@ cdef class Loop(TransportHost):
             raise OSError(errno, os.strerror(errno))
         self.slot.wakes += 1
         self.clock()
+        if asleep_at:
+            self.scheduler.capacity_share.waited_ns += self.scheduler.now_ns - asleep_at
         self.scheduler.begin_wake()
         if stopped or (self.timers and self.scheduler.now >= <uint64_t>self.timers[0][0] + HELD_UP_MS):
             self.went_on = self.scheduler.now

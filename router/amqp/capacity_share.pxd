@@ -7,6 +7,7 @@ cdef enum:
     LARGEST_CAPACITY = 4000    # deliveries in flight on one link whose capacity adapts
     SHARED_CAPACITY = 2000     # deliveries in flight on all links that are limited by credit, if they are settled soon
     WINDOW_NS = 100000000      # ns in which links that run out of credit are counted
+    IDLE_PARTS = 8             # a loop is idle that waits for events for more than this part of a window
     SOON_NS = 5000000          # age of settled deliveries above which the peers are distant, or settle in batches
 
 # Owner: the scheduler.
@@ -16,7 +17,7 @@ cdef class CapacityShare:
     cdef uint64_t ends_ns
     cdef uint32_t links        # links that ran out of credit in this window
     cdef uint32_t links_before  # links that did in the window before
-    cdef uint64_t cpu_ns       # CPU time of the thread at the beginning of the window
-    cdef bint idle             # the thread used less than half of the processor's time in the window before
+    cdef uint64_t waited_ns    # ns of this window in which the loop waited for events
+    cdef bint idle             # the loop waited for more than 1/IDLE_PARTS of the window before
     cdef void end_window(self) noexcept
     cdef uint32_t of_link(self, uint32_t* counted_in, uint64_t age_ns) noexcept

@@ -1,19 +1,5 @@
 """Share of the deliveries in flight that the links of one event loop may have, see docs/internals/credit.md."""
 
-cdef extern from "time.h" nogil:
-    enum:
-        CLOCK_THREAD_CPUTIME_ID
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* time)
-
-
-cdef uint64_t thread_cpu_ns() noexcept nogil:
-    cdef timespec time
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
-    return <uint64_t>time.tv_sec * 1000000000 + <uint64_t>time.tv_nsec
-
 
 cdef class CapacityShare:
     def __cinit__(self, Clock clock):
@@ -21,20 +7,19 @@ cdef class CapacityShare:
         self.window = 1
 
     cdef void end_window(self) noexcept:
-        cdef uint64_t cpu = thread_cpu_ns()
         cdef uint64_t elapsed = self.clock.now_ns - self.ends_ns + WINDOW_NS
-        self.idle = self.ends_ns != 0 and 2 * (cpu - self.cpu_ns) < elapsed
+        self.idle = self.ends_ns != 0 and IDLE_PARTS * self.waited_ns > elapsed
         self.links_before = self.links if elapsed < 2 * WINDOW_NS else 0
         self.links = 0
         self.window += 1
-        self.cpu_ns = cpu
+        self.waited_ns = 0
         self.ends_ns = self.clock.now_ns + WINDOW_NS
 
     cdef uint32_t of_link(self, uint32_t* counted_in, uint64_t age_ns) noexcept:
         """Count a link that has run out of credit; return the largest capacity it may have.
 
         counted_in: number of the last window in which this link was counted. age_ns: age of a delivery that was settled
-        lately. While the thread is idle, deliveries of that age wait for their peers and not for each other.
+        lately. While the loop is idle, deliveries of that age wait for their peers and not for each other.
         """
         if self.clock.now_ns >= self.ends_ns:
             self.end_window()
