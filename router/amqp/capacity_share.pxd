@@ -5,7 +5,7 @@ from sluice.router.amqp.clock cimport Clock
 
 cdef enum:
     LARGEST_CAPACITY = 4000    # deliveries in flight on one link whose capacity adapts
-    SHARED_CAPACITY = 2000     # deliveries in flight on all links that are limited by credit, if they are settled soon
+    SHARED_CAPACITY = 4000     # deliveries in flight on all links that are limited by credit, if they are settled soon
     WINDOW_NS = 100000000      # ns in which links that run out of credit are counted
     IDLE_PARTS = 8             # a loop is idle that waits for events for more than this part of a window
     SOON_NS = 5000000          # age of settled deliveries above which the peers are distant, or settle in batches
