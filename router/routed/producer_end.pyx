@@ -141,7 +141,7 @@ cdef class ProducerEnd(RoutedLink):
             self.release_held_credit()
 
     cdef void release_held_credit(self) noexcept:
-        """Pass credit on that was held back, if it may flow again and the sender has used half of what it was granted."""
+        """Pass credit on that was held back, if it may flow again and half of what was granted is used."""
         if (self.credit_held_back and not is_detached(self) and not self.credit_held
                 and self.node.in_count < ROUTED_MOST // 2 and self.slot.credit < ROUTED_MOST // 2):
             self.credit_held_back = False
