@@ -15,6 +15,7 @@ cdef class Loop(TransportHost):
     cdef readonly PortWork port_work       # ports with something to do
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
+    cdef uint64_t waits_since              # time in ns since when the loop waits for events; 0: it does not
     cdef int last_fd                       # last descriptor handled in a wake that was cut short; -1: not cut short
     cdef bint trim_scheduled                        # the timer that returns memory to the system is running
     cdef uint64_t memory_used_at                  # last use of much memory in ms

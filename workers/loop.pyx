@@ -317,8 +317,9 @@ cdef class Loop(TransportHost):
         cdef PollEvent[EVENTS_PER_WAKE] events
         cdef int n, light
         cdef uint64_t begun
-        cdef uint64_t asleep_at = self.poller.now() if timeout else 0
         cdef bint stopped = False
+        if timeout and not self.waits_since:
+            self.waits_since = self.poller.now()
         n = self.wait(events, timeout, owed)
         while n < 0 and errno == EINTR:
             # EINTR: the process was stopped and resumed, whatever its sockets hold. Poll again.
@@ -329,8 +330,9 @@ cdef class Loop(TransportHost):
             raise OSError(errno, os.strerror(errno))
         self.slot.wakes += 1
         self.clock()
-        if asleep_at:
-            self.scheduler.capacity_share.waited_ns += self.scheduler.now_ns - asleep_at
+        if self.waits_since:
+            self.scheduler.capacity_share.waited_ns += self.scheduler.now_ns - self.waits_since
+            self.waits_since = 0
         self.scheduler.begin_wake()
         if stopped or (self.timers and self.scheduler.now >= <uint64_t>self.timers[0][0] + HELD_UP_MS):
             self.went_on = self.scheduler.now

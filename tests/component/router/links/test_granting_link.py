@@ -7,7 +7,8 @@ from tests.component.router.links.test_links import pair
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import flow, frames, message, of, settle, transfer
 
-LEAST, SHARED, LARGEST = 250, 2000, 4000
+LEAST, SHARED, LARGEST = 250, 4000, 4000
+GROWN = 8 * LEAST  # after three rounds
 SOON_MS, QUICK_MS, LATE_MS = 5, 100, 1000
 IDLE_MS, WINDOW_MS = 10_000, 100
 
@@ -54,7 +55,7 @@ class CreditedProducer:
 
 def test_capacity_grows_while_credit_limits_the_producer(routers):
     producer = CreditedProducer(routers())
-    assert [producer.round() for _ in range(4)] == [500, 1000, SHARED, SHARED]
+    assert [producer.round() for _ in range(5)] == [500, 1000, 2000, LARGEST, LARGEST]
 
 
 def test_withdrawn_credit_stays_withdrawn_and_late_deliveries_are_forwarded(routers):
@@ -70,17 +71,26 @@ def test_withdrawn_credit_stays_withdrawn_and_late_deliveries_are_forwarded(rout
     assert (producer.link.withdrawn, producer.link.credit) == (True, 0)
 
 
-def test_capacity_grows_further_for_distant_consumer_while_worker_is_idle(routers):
+# Time passes here while the loops wait. A loop is not taken for idle before the end of its first window.
+@pytest.mark.parametrize(("waited_ms", "reached"), [(IDLE_MS, LARGEST), (0, SHARED // 2)], ids=["idle", "busy"])
+def test_capacity_exceeds_its_share_for_distant_consumers_while_loop_is_idle(routers, waited_ms, reached):
     router = routers()
-    producer = CreditedProducer(router)
-    producer.round()
-    router.pass_time(IDLE_MS)
-    assert [producer.round(after_ms=SOON_MS + 1) for _ in range(4)] == [1000, 2000, LARGEST, LARGEST]
+    crowd = [CreditedProducer(router, address=f"balanced.{name}") for name in "ab"]
+    for producer in crowd:
+        producer.round()
+    router.pass_time(waited_ms)
+    for _ in range(5):
+        for producer in crowd:
+            producer.send(producer.link.credit)
+        router.pass_time(SOON_MS + 1)
+        for producer in crowd:
+            producer.settle()
+    assert [producer.link.capacity for producer in crowd] == [reached] * 2
 
 
 def test_presettled_deliveries_that_leave_at_once_let_capacity_grow(routers):
     producer = CreditedProducer(routers())
-    for expected in (500, 1000, SHARED, SHARED):
+    for expected in (500, 1000, 2000, LARGEST, LARGEST):
         producer.send(producer.link.credit, settled=True)
         assert producer.link.capacity == expected
 
@@ -115,9 +125,9 @@ def test_capacity_shrinks_while_deliveries_wait_for_credit_of_consumer(routers):
     for _ in range(3):
         producer.round()
     producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
-    producer.send(SHARED)
+    producer.send(GROWN)
     sizes = [producer.take_one() for _ in range(12)]
-    assert sizes == [SHARED] * 3 + [1500, 1125, 844, 633, 475, 357, 268, LEAST, LEAST]
+    assert sizes == [GROWN] * 3 + [1500, 1125, 844, 633, 475, 357, 268, LEAST, LEAST]
 
 
 def test_capacity_that_was_too_large_for_consumer_grows_by_quarters(routers):
@@ -125,11 +135,11 @@ def test_capacity_that_was_too_large_for_consumer_grows_by_quarters(routers):
     for _ in range(3):
         producer.round()
     producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
-    producer.send(SHARED)
+    producer.send(GROWN)
     assert [producer.take_one() for _ in range(4)][-1] == 1500
     producer.consuming.feed(flow(0, 2**31 - 1, delivery_count=producer.settled))
     producer.settle()
-    assert {producer.round() for _ in range(100)} == {1500, 1875, SHARED}
+    assert {producer.round() for _ in range(100)} == {1500, 1875, 2343, 2928, 3660, LARGEST}
 
 
 def test_capacity_stays_for_long_messages(routers):
