@@ -17,6 +17,8 @@ pytestmark = pytest.mark.long
 COUNT = 50
 #: Messages sent while a broker is killed and restarted.
 UNDER_LOAD = 2000
+#: More messages than the router lets be in flight on one link (10,000). RabbitMQ grants 65,536 credits at once.
+MANY = 12_000
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
@@ -66,6 +68,12 @@ def test_routed_attach_creates_queue(
     name = fresh(broker, request)
     assert proton("simple_send", gateway.port, name, COUNT).result() == COUNT
     assert rhea("receive", gateway.port, name, COUNT).result() == [{"sequence": n} for n in range(COUNT)]
+
+
+def test_sender_goes_on_after_its_first_credit(
+    gateway: RouterProcess, broker: BrokerProcess, proton: ClientLauncher, request: pytest.FixtureRequest
+) -> None:
+    assert proton("simple_send", gateway.port, fresh(broker, request), MANY).result() == MANY
 
 
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
