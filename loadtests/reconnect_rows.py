@@ -3,7 +3,8 @@
 A client logs in, opens a connection with a session, attaches a receiver and a sender to an address of its own, and
 stays, like a client library with one round trip for each step. Three storms follow each other:
 
-- a: All clients connect at once to a running router, beside pairs that exchange messages.
+- a: All clients connect at once to a running router, beside pairs that exchange messages through it, and others that
+  exchange messages through the byte relay. These show what the storm's load on the machine does to any traffic.
 - b: A worker of two is killed; its clients come back.
 - c: The router is killed and started again on the same port; all clients come back.
 
@@ -23,6 +24,7 @@ import resource
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -35,8 +37,8 @@ from loadtests.haproxy import Certificate
 from loadtests.measuring import BODY, FULL, Bench, memory_kib
 from loadtests.operation_rows import WORKERS as WORKER_ROLE
 from loadtests.operation_rows import Variant, encrypted, logging_in, role
-from loadtests.processes import AMQPLOAD, BenchRouter, MeasureError, arguments, finish_load, start_load
-from loadtests.report import Figure
+from loadtests.processes import AMQPLOAD, BenchRouter, MeasureError, Relay, arguments, finish_load, start_load
+from loadtests.report import Figure, ratio_at_most
 from loadtests.storm_rows import LAST
 from tests.system.router import free_port
 
@@ -48,7 +50,8 @@ WORKERS = 2
 #: Share of the descriptor limit that a process uses for clients. In storm b the other worker gets more of them.
 DESCRIPTORS_SHARE = 0.75
 PAIRS = 20
-PACED_RATE = 20_000  # messages/s of all pairs together
+PACED_RATE = 10_000  # messages/s of all pairs through the router together; as many through the byte relay
+MOST_OF_RELAY = 2.0  # p99 of the pairs as a multiple of that through the byte relay, beside the same storm
 STEADY_SECONDS = 2.5  # for which pairs are connected before the storm
 ALONE_SECONDS = 4.0  # of the pairs without a storm
 MOST_SECONDS = 300.0  # of a storm
@@ -143,11 +146,11 @@ def kill_worker(router: BenchRouter) -> None:
     os.kill(workers[0], signal.SIGKILL)
 
 
-def pairs(router: BenchRouter, seconds: float) -> subprocess.Popen[str]:
-    """Start the pairs on the listener without login. Latencies count from STEADY_SECONDS on, for `seconds` at most."""
+def pairs(seconds: float, **options: object) -> subprocess.Popen[str]:
+    """Start the pairs. Latencies count from STEADY_SECONDS on, for `seconds` at most."""
     return start_load({
-        "port": router.ports[1], "pairs": PAIRS, "distinct": True, "rate": PACED_RATE, "size": BODY,
-        "warm": STEADY_SECONDS, "seconds": STEADY_SECONDS + seconds,
+        "pairs": PAIRS, "rate": PACED_RATE, "size": BODY, "warm": STEADY_SECONDS,
+        "seconds": STEADY_SECONDS + seconds, **options,
     })  # fmt: skip
 
 
@@ -161,34 +164,39 @@ def reconnects(bench: Bench, clients: int, variant: Variant) -> list[Figure]:
         listener("pairs"),
         ("log", {"module": "DEFAULT", "enable": "notice+"}),  # not a line for each client
     )
-    with bench.router(WORKERS, text) as router:
-        alone = finish_load(pairs(router, ALONE_SECONDS))
+    with bench.router(WORKERS, text) as router, Relay() as relay, ExitStack() as running:
+        # On the listener without login.
+        routed = {"port": router.ports[1], "distinct": True}
+        relayed = {"port": relay.sender_port, "receiver_port": relay.receiver_port, "direct": True}
+        alone = finish_load(pairs(ALONE_SECONDS, **routed))
         before = steady_memory(router.pid)
-        established = pairs(router, MOST_SECONDS)
-        try:
-            time.sleep(STEADY_SECONDS)
-            began = time.monotonic()
-            with StandingClients(router.port, count, **variant.options) as standing:
-                seconds = [standing.wait(began)]
-                established.terminate()
-                beside = finish_load(established)
-                memory = [steady_memory(router.pid) - before]
-                for cause in (kill_worker, BenchRouter.kill_and_restart):
-                    began = time.monotonic()
-                    cause(router)
-                    seconds.append(standing.wait(began))
-                    memory.append(steady_memory(router.pid) - before)
-        finally:
-            established.kill()
-            established.communicate()
+        established = [pairs(MOST_SECONDS, **options) for options in (routed, relayed)]
+        for process in established:
+            running.callback(process.communicate)
+            running.callback(process.kill)
+        time.sleep(STEADY_SECONDS)
+        began = time.monotonic()
+        with StandingClients(router.port, count, **variant.options) as standing:
+            seconds = [standing.wait(began)]
+            for process in established:
+                process.terminate()
+            beside, through_relay = (finish_load(process) for process in established)
+            memory = [steady_memory(router.pid) - before]
+            for cause in (kill_worker, BenchRouter.kill_and_restart):
+                began = time.monotonic()
+                cause(router)
+                seconds.append(standing.wait(began))
+                memory.append(steady_memory(router.pid) - before)
     what = f"{count:,} clients, {variant.title}"
     titles = ("connect", "a worker is killed", "the router is killed")
-    latency = (("p99", "p99"), ("worst latency", "max"))
+    latency = (("p99", "p99", ratio_at_most(MOST_OF_RELAY)), ("worst latency", "max", None))
+    relay_beside = "byte relay beside the same storm"
     return [
         *(Figure(f"{what}: {title}, all are in again", took, "s", None)
           for title, took in zip(titles, seconds, strict=True)),
-        *(Figure(f"{what}: connect, {name} of pairs", beside["latency_us"][key] / 1000, "ms", None,
-                 alone["latency_us"][key] / 1000, "alone") for name, key in latency),
+        *(Figure(f"{what}: connect, {name} of pairs", beside["latency_us"][key] / 1000, "ms", bar,
+                 through_relay["latency_us"][key] / 1000, relay_beside) for name, key, bar in latency),
+        Figure(f"{what}: p99 of pairs without a storm", alone["latency_us"]["p99"] / 1000, "ms", None),
         *(Figure(f"{what}: {title}, memory", kib / count, "KiB each", None)
           for title, kib in zip(titles, memory, strict=True)),
     ]  # fmt: skip
