@@ -46,12 +46,13 @@ WAITING = 5
 NAMES = ("linkName", "identity", "linkDir", "stall", "stallSeconds", "stallText")
 
 
-def wait_stall(management: Management, link: PeerLink, word: str | None) -> dict[str, Any]:
-    """Wait until management shows the stall reason `word` at a link, and return its row."""
+def wait_stall(management: Management, link: PeerLink, word: str | None, *, text: str = "") -> dict[str, Any]:
+    """Wait until management shows the stall reason `word`, with `text` in its sentence, at a link. Return its row."""
 
     def shown() -> dict[str, Any] | None:
         rows = management.query("router.link", *NAMES)
-        return next((row for row in rows if (row["linkName"], row["stall"]) == (link.name, word)), None)
+        found = next((row for row in rows if (row["linkName"], row["stall"]) == (link.name, word)), None)
+        return found if found is not None and text in (found["stallText"] or "") else None
 
     found: dict[str, Any] = poll(shown, f"link {link.name} has stall {word}", STALL_SECONDS)
     return found
@@ -167,9 +168,9 @@ def test_broker_as_consumer_is_the_stall_reason(
         .begin(incoming_window=0)
         .receiver(address, name=f"{address}.out", credit=10)
     )
-    check_tools_agree(
-        router, address, wait_stall(management, receiver, "broker"), "container 'waypoint'", code=UNREACHABLE
-    )
+    # Until its flow has arrived, the container grants no credit, which has the same word.
+    row = wait_stall(management, receiver, "broker", text="window")
+    check_tools_agree(router, address, row, "container 'waypoint'", code=UNREACHABLE)
 
 
 def test_unsettled_deliveries_are_the_stall_reason(
