@@ -341,7 +341,10 @@ class ClientCore:
         """Do nothing: the error that follows says that the server began a session too many."""
 
     def on_session_error(self, session: "Session", error: tuple[str, str]) -> None:
-        """Do nothing: the links of the session that the server ends are lost."""
+        """Keep the error with which the server ends a session, for the links that are lost with it."""
+        for state in self.sessions:
+            if state.session is session:
+                state.error = error
 
     def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
         return False

@@ -110,7 +110,8 @@ class LinkState:
         """Handle the end of the link: detached by either side, or lost with its connection or session."""
         core = self.session.core
         if not self.closed and core.connection is not None and not core.connection.ended:
-            condition, description = (read_error(error) if error else self.link.reason) or ("", "")
+            found = read_error(error) if error else self.link.reason or self.session.error
+            condition, description = found or ("", "")
             self.error = LinkDetachedError(condition, description or "the peer has detached the link")
             if not condition:
                 core.detached_without_reason.append(self)

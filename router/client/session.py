@@ -23,9 +23,11 @@ class SessionState:
         self.session: Session | None = None
         self.links: list[LinkState] = []
         self.begun = False
+        self.error: tuple[str, str] | None = None  # condition and description with which the peer has ended it
 
     def begin(self, connection: Connection) -> None:
         """Begin the session on an open connection."""
+        self.error = None
         self.session = Session(connection, None, None, self, window=self.window)
 
     def add(self, link: LinkState) -> None:

@@ -55,8 +55,11 @@ class CoordinatorState(SenderState):
 
 
 def describe_container(core: "ClientCore") -> str:
-    """Return words for the peer: its container id."""
-    return f"container {core.remote.get('container') or ''!r}"
+    """Return words for the peer: its container id, and its product if it names one."""
+    properties = core.remote.get("properties") or {}
+    product = " ".join(str(properties[name]) for name in ("product", "version") if properties.get(name))
+    container = f"container {core.remote.get('container') or ''!r}"
+    return f"{container} ({product})" if product else container
 
 
 def read_declared(found: outcome.Outcome) -> bytes:

@@ -1,5 +1,7 @@
 """Sessions of a client, which outlive their transports."""
 
+from typing import Any
+
 import pytest
 
 from sluice.router.client import LinkDetachedError
@@ -7,6 +9,7 @@ from sluice.router.client.attach import Terminus
 from sluice.router.client.links import SenderState
 from sluice.router.client.session import SessionState
 from tests.peer.talk import say
+from tests.peer.types import Described, Symbol, ULong
 from tests.unit.router.amqp.stub import attach_items
 from tests.unit.router.client.exchange import NOW, CoreExchange
 
@@ -43,10 +46,10 @@ def test_open_links_are_attached_again_after_reconnection():
     assert [note for note in exchange.server.notes if note[0] == "begin"] == [("begin",)] * 2
 
 
-def end_by_peer(exchange: CoreExchange, session: SessionState) -> None:
+def end_by_peer(exchange: CoreExchange, session: SessionState, **fields: Any) -> None:
     """Let the peer end a session. The engine's server side never does so: it takes the client's answer for the end."""
     assert session.session is not None
-    exchange.core.receive(say("end", channel=session.session.remote_channel), NOW)
+    exchange.core.receive(say("end", channel=session.session.remote_channel, **fields), NOW)
     exchange.server.feed(exchange.core.output(NOW))
     while exchange.server.scheduler.go_on():
         exchange.server.feed(b"")
@@ -90,3 +93,22 @@ def test_link_of_peer_is_refused():
     exchange.server.links[0].session.send_attach(attach_items("theirs", 7, False, "q"))
     exchange.run()
     assert exchange.server.notes[-1] == ("closed", ("amqp:not-allowed", "a client accepts no links from its peer"))
+
+
+# RabbitMQ refuses links in this way.
+def test_error_of_session_that_peer_ends_is_that_of_its_links():
+    exchange = CoreExchange()
+    session, other = exchange.core.session(), exchange.core.session()
+    exchange.connect()
+    (link,), (bystander,) = add(session, "a"), add(other, "b")
+    exchange.run()
+    end_by_peer(exchange, session, error=Described(ULong(0x1D), [Symbol("amqp:not-found"), "no queue 'a'"]))
+    with pytest.raises(LinkDetachedError, match=r"^amqp:not-found: no queue 'a'$"):
+        link.check()
+    bystander.check()
+    (again,) = add(session, "c")
+    exchange.run()
+    again.check()
+    end_by_peer(exchange, session)
+    with pytest.raises(LinkDetachedError, match="the peer has detached the link"):
+        again.check()
