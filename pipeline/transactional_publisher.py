@@ -42,6 +42,17 @@ COPY: Final = "duplicate"
 log = logging.getLogger(__name__)
 
 
+def is_permanent(error: LinkDetachedError) -> bool:
+    """Return True if the coordinator would be refused again.
+
+    RabbitMQ refuses it by ending the session. A link route reports that as a lost link, and begins its text with the
+    condition.
+    """
+    if error.condition != "qd:routed-link-lost":
+        return error.condition in NO_COORDINATOR
+    return any(f" {condition} " in f"{error.description} " for condition in NO_COORDINATOR)
+
+
 @dataclass(frozen=True)
 class KeptMessages:
     """Messages of the transaction, as they were queued. keys: of each message, or none."""
@@ -193,7 +204,7 @@ class TransactionalPublisher(Publisher):
             connection.wait(lambda: sending.done, self._patience())
         except LinkDetachedError as error:
             refusal = coordinator.refusal(error)
-            if error.condition in NO_COORDINATOR:
+            if is_permanent(error):
                 raise PermanentPublishError(f"{self.options.url}: {refusal}") from error
             raise refusal from error
         except TimeoutError:

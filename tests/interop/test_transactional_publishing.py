@@ -186,3 +186,24 @@ def test_address_without_link_route_fails(gateway: Gateway, bystander: None) -> 
         publisher.send(messages(1))
         with pytest.raises(PermanentPublishError, match="accepted outside of its transaction"):
             publisher.finish()
+
+
+@pytest.mark.parametrize("way", ["direct", "routed"])
+def test_broker_without_transactions_is_named_at_once(
+    rabbitmq: BrokerProcess, way: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """RabbitMQ 3.10 ends the session instead of refusing the coordinator."""
+    url = f"amqp://127.0.0.1:{rabbitmq.port}"
+    if way == "routed":
+        sections = [listener(), *SETTINGS, connector(rabbitmq), *link_routes("tx", rabbitmq), coordinator(rabbitmq)]
+        router = RouterProcess(tmp_path, sections, 1)
+        router.start()
+        request.addfinalizer(router.stop)
+        router.wait(lambda: router.log.count("Link Route Activated") >= 3, "link routes are active")
+        url = f"amqp://127.0.0.1:{router.port}"
+    options = PublisherOptions(url, "tx.none", timeout=PATIENCE, transactions=True)
+    refusal = r"refuses the transaction coordinator: .*Transactions not supported\. Transactions need a broker"
+    with TransactionalPublisher(options) as publisher:
+        publisher.send(messages(1))
+        with pytest.raises(PermanentPublishError, match=refusal if way == "routed" else rf"\(RabbitMQ \S+\) {refusal}"):
+            publisher.finish()
