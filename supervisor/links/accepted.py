@@ -1,4 +1,4 @@
-"""Accepted attaches: binding of their links to addresses, and the answers to the workers. No I/O here."""
+"""Accepted attaches: their links join their addresses, and the answers to the workers. No I/O here."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ from sluice.supervisor.subsystem import Subsystem
 
 
 class AcceptedLinks(Subsystem):
-    """Binding of accepted links to their addresses, and the answers to their attaches. Owner: the core."""
+    """Lets accepted links join their addresses, and answers their attaches. Owner: the core."""
 
     roles = (ROUTE_CONTAINER, EDGE)  # only links of the router to these have an entry in `_awaited`
 

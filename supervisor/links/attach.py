@@ -36,7 +36,7 @@ from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.linkroutes.local import LinkAddress
 from sluice.supervisor.linkroutes.targets import LinkNextHop, LinkTargets
-from sluice.supervisor.links.bindings import AddressBinding, AddressBindings
+from sluice.supervisor.links.resolved_addresses import ResolvedAddress, ResolvedAddresses
 from sluice.supervisor.links.suspended import SuspendedConsumer
 from sluice.supervisor.subsystem import Subsystem
 
@@ -134,7 +134,7 @@ class AttachDecider(Subsystem):
     """Decides about attaches, and creates address records as needed. Owner: supervisor."""
 
     __slots__ = (
-        "_bindings", "_mode", "_refusals", "_resumable", "_router_id", "_settings", "_sources", "_table", "_targets",
+        "_mode", "_refusals", "_resolved", "_resumable", "_router_id", "_settings", "_sources", "_table", "_targets",
     )  # fmt: skip
 
     def __init__(
@@ -156,10 +156,10 @@ class AttachDecider(Subsystem):
         self._resumable = resumable
         self._refusals: dict[str, AttachRefused] = {}
         self._sources: dict[str, bool] = {}
-        self._bindings = AddressBindings()
-        settings.watch(self._bindings.forget)
+        self._resolved = ResolvedAddresses()
+        settings.watch(self._resolved.forget)
         if targets is not None:
-            targets.watch_patterns(self._bindings.forget)
+            targets.watch_patterns(self._resolved.forget)
 
     def commit(self, change: ConfigurationChange) -> None:
         self._resumable = change.new.router.resumable_routed_links
@@ -167,7 +167,7 @@ class AttachDecider(Subsystem):
     def refuse(self, record_key: str, refusal: AttachRefused) -> None:
         """Refuse all further attaches to this address, which has no record."""
         self._refusals[record_key] = refusal
-        self._bindings.forget()
+        self._resolved.forget()
 
     def produce(self, record_key: str, settled: bool) -> None:
         """Accept receivers of this address, which has no record, as consumers of the router's own numbered messages.
@@ -175,7 +175,7 @@ class AttachDecider(Subsystem):
         settled: whether these messages are sent settled.
         """
         self._sources[record_key] = settled
-        self._bindings.forget()
+        self._resolved.forget()
 
     def decide(self, message: Attach, role: str, usable: bool = False) -> AttachAccepted | AttachRefused | AttachRouted:
         """Decide about an `attach` message of a worker.
@@ -185,18 +185,18 @@ class AttachDecider(Subsystem):
         """
         consumer = message.dir == "out"
         capabilities, is_array = message.caps
-        # An attach whose binding depends on nothing but its address and direction.
+        # An attach whose address is resolved by nothing but its text and direction.
         plain = role in CLIENT_ROLES and not (
             capabilities or message.dynamic or message.coordinator or message.tenant is not None
         )
         if plain and (text := message.address):
-            binding = (self._bindings.consumers if consumer else self._bindings.producers).get(text)
-            if binding is not None:
+            resolved = (self._resolved.consumers if consumer else self._resolved.producers).get(text)
+            if resolved is not None:
                 try:
-                    record = binding.record_in(self._table)
+                    record = resolved.record_in(self._table)
                 except TableFullError:
                     return TABLE_FULL
-                return AttachAccepted(record, to=None if consumer else text, phase=binding.phase)
+                return AttachAccepted(record, to=None if consumer else text, phase=resolved.phase)
         from_router = role == INTER_ROUTER
         if from_router and not usable:
             return WRONG_ROLE
@@ -243,7 +243,7 @@ class AttachDecider(Subsystem):
             return TABLE_FULL
 
     def _remember(self, address: str, name: str, consumer: bool, decision: AttachAccepted) -> None:
-        """Remember the binding of a plain attach, if its address is mobile. name: `address`, normalised."""
+        """Remember the address of a plain attach, if it is mobile. name: `address`, normalised."""
         record = decision.record
         setting = self._settings.lookup(name)
         # Attaches to addresses without a record are refused if they are unavailable.
@@ -252,7 +252,7 @@ class AttachDecider(Subsystem):
             and record.key == key(MOBILE, name, decision.phase)
             and setting.distribution != UNAVAILABLE
         ):
-            self._bindings.remember(address, consumer, AddressBinding(record.key, name, decision.phase, setting))
+            self._resolved.remember(address, consumer, ResolvedAddress(record.key, name, decision.phase, setting))
 
     def _route(self, message: Attach, text: str, name: str, from_router: bool) -> AttachRouted | AttachRefused | None:
         """Return the target by link routes, a refusal, or None if no link route matches `text`. name: `text`,

@@ -47,10 +47,10 @@ class InitiatedLinkOwner(Protocol):
     def answered(
         self, link: RegisteredLink, active: bool, address: str | None
     ) -> AttachAccepted | AttachRefused | None:
-        """Return the binding of the link after the peer's answer, or the reason to close the link.
+        """Return what the link is attached to after the peer's answer, or the reason to close the link.
 
         active: the peer's answer has an address. address: an address that the peer has generated. Returns None if the
-        peer's detach is to follow, or if the link is bound to nothing.
+        peer's detach is to follow, or if the link is attached to nothing.
         """
 
     def ended(self, error: str | None) -> None:
@@ -128,7 +128,7 @@ class InitiatedLinks(Subsystem):
             owner.begun(link)
 
     def answered(self, link: RegisteredLink, active: bool, address: str | None) -> AttachAccepted | None:
-        """Notify the owner of the peer's answer, and return the binding of the link, or None."""
+        """Notify the owner of the peer's answer, and return what the link is attached to, or None."""
         owner = self._owners.get(link.identity)
         decision = None if owner is None else owner.answered(link, active, address)
         if not isinstance(decision, AttachRefused):

@@ -1,10 +1,10 @@
-"""Remembered bindings of addresses: they follow the settings, and the memory for them is bounded."""
+"""Resolved addresses that are remembered: they follow the settings, and the memory for them is bounded."""
 
 import pytest
 
 from sluice.router.addressing.settings import AddressSetting, AddressSettings
 from sluice.supervisor.links.attach import NOT_FOUND, TABLE_FULL, AttachAccepted, AttachDecider, AttachRefused
-from sluice.supervisor.links.bindings import MOST_BINDINGS, MOST_LENGTH, AddressBinding, AddressBindings
+from sluice.supervisor.links.resolved_addresses import MOST_LENGTH, MOST_RESOLVED, ResolvedAddress, ResolvedAddresses
 from tests.unit.supervisor.harness import attach
 from tests.unit.supervisor.journaled_table import JournaledTable
 
@@ -80,9 +80,9 @@ def test_full_table_refuses_remembered_address() -> None:
 
 
 def test_remembered_addresses_are_bounded_in_number_and_length() -> None:
-    bindings, setting = AddressBindings(), AddressSetting()
-    for number in range(3 * MOST_BINDINGS):
-        bindings.remember(f"a{number}", True, AddressBinding("", "", 0, setting))
-        assert len(bindings.consumers) <= MOST_BINDINGS
-    bindings.remember("b" * (MOST_LENGTH + 1), False, AddressBinding("", "", 0, setting))
-    assert not bindings.producers
+    resolved, setting = ResolvedAddresses(), AddressSetting()
+    for number in range(3 * MOST_RESOLVED):
+        resolved.remember(f"a{number}", True, ResolvedAddress("", "", 0, setting))
+        assert len(resolved.consumers) <= MOST_RESOLVED
+    resolved.remember("b" * (MOST_LENGTH + 1), False, ResolvedAddress("", "", 0, setting))
+    assert not resolved.producers

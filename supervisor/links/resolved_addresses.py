@@ -1,7 +1,7 @@
-"""Remembered bindings: addresses of plain attaches, as a decision has resolved them.
+"""Resolved addresses: what a decision has found for the address of a plain attach.
 
-Most clients attach to addresses that others have attached to before. A binding depends on the address, the direction
-and the patterns of address settings and link routes, and on nothing that the client is or may do.
+Most clients attach to addresses that others have attached to before. What is found depends on the address, the
+direction and the patterns of address settings and link routes, and on nothing that the client is or may do.
 """
 
 from typing import Final, NamedTuple
@@ -10,11 +10,11 @@ from sluice.router.addressing.settings import AddressSetting
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
 
-MOST_BINDINGS: Final = 1024  # remembered addresses for each direction; further ones replace all
+MOST_RESOLVED: Final = 1024  # remembered addresses for each direction; further ones replace all
 MOST_LENGTH: Final = 256  # characters of a remembered address
 
 
-class AddressBinding(NamedTuple):
+class ResolvedAddress(NamedTuple):
     """Mobile address that an attach names, without tenant and capabilities."""
 
     key: str  # of its record
@@ -27,25 +27,25 @@ class AddressBinding(NamedTuple):
         return table.records.get(self.key) or table.open_mobile(self.name, self.phase, self.setting)
 
 
-class AddressBindings:
-    """Bindings by address as clients write it. Owner: the attach decider."""
+class ResolvedAddresses:
+    """Resolved addresses by the address as clients write it. Owner: the attach decider."""
 
     __slots__ = ("consumers", "producers")
 
     def __init__(self) -> None:
-        self.consumers: Final[dict[str, AddressBinding]] = {}
-        self.producers: Final[dict[str, AddressBinding]] = {}
+        self.consumers: Final[dict[str, ResolvedAddress]] = {}
+        self.producers: Final[dict[str, ResolvedAddress]] = {}
 
-    def remember(self, address: str, consumer: bool, binding: AddressBinding) -> None:
-        """Remember the binding of an address, unless it is long."""
+    def remember(self, address: str, consumer: bool, resolved: ResolvedAddress) -> None:
+        """Remember what an address is resolved to, unless it is long."""
         if len(address) > MOST_LENGTH:
             return
         found = self.consumers if consumer else self.producers
-        if len(found) >= MOST_BINDINGS:
+        if len(found) >= MOST_RESOLVED:
             found.clear()
-        found[address] = binding
+        found[address] = resolved
 
     def forget(self) -> None:
-        """Forget all bindings, because what they depend on has changed."""
+        """Forget all, because what they depend on has changed."""
         self.consumers.clear()
         self.producers.clear()
