@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DECLARE, DISCHARGE = 0x31, 0x32
 VALUE = b"\x00\x53\x77"  # constructor of an amqp-value section
+#: Characters of a peer's product, and of its version, in an error.
+PRODUCT_MOST: Final = 64
 #: Outcomes of the coordinator's link. With `rejected` among them, errors are outcomes and do not end the link (4.2).
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list")
 
@@ -57,9 +59,9 @@ class CoordinatorState(SenderState):
 def describe_container(core: "ClientCore") -> str:
     """Return words for the peer: its container id, and its product if it names one."""
     properties = core.remote.get("properties") or {}
-    product = " ".join(str(properties[name]) for name in ("product", "version") if properties.get(name))
+    product = " ".join(str(properties[name])[:PRODUCT_MOST] for name in ("product", "version") if properties.get(name))
     container = f"container {core.remote.get('container') or ''!r}"
-    return f"{container} ({product})" if product else container
+    return f"{container} ({product!r})" if product else container
 
 
 def read_declared(found: outcome.Outcome) -> bytes:

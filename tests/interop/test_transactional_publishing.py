@@ -205,5 +205,5 @@ def test_broker_without_transactions_is_named_at_once(
     refusal = r"refuses the transaction coordinator: .*Transactions not supported\. Transactions need a broker"
     with TransactionalPublisher(options) as publisher:
         publisher.send(messages(1))
-        with pytest.raises(PermanentPublishError, match=refusal if way == "routed" else rf"\(RabbitMQ \S+\) {refusal}"):
+        with pytest.raises(PermanentPublishError, match=refusal if way == "routed" else rf"\('RabbitMQ \S+'\) {refusal}"):
             publisher.finish()
