@@ -1,4 +1,5 @@
 """Routed links on which the peer sends: frames are passed to the other end as they arrive."""
+from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from sluice.router.stats.counters cimport count_age, count_drop, count_finished, count_outcome, count_total, totals
@@ -141,9 +142,10 @@ cdef class ProducerEnd(RoutedLink):
             self.release_held_credit()
 
     cdef void release_held_credit(self) noexcept:
-        """Pass credit on that was held back, if it may flow again and half of what was granted is used."""
+        """Pass credit on that was held back, if it may flow again and the sender has less than half of what it may
+        have."""
         if (self.credit_held_back and not is_detached(self) and not self.credit_held
-                and self.node.in_count < ROUTED_MOST // 2 and self.slot.credit < ROUTED_MOST // 2):
+                and 2 * <int64_t>self.slot.credit < <int64_t>ROUTED_MOST - self.node.in_count):
             self.credit_held_back = False
             self.pending_flow.due = True
             self.session.want_flow(self)

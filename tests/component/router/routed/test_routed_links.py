@@ -394,6 +394,22 @@ def test_credit_held_back_is_granted_once_deliveries_are_settled(routed_ends, in
     assert (last.delivery_count, last.link_credit) == (initial, ROUTED_MOST + 500)
 
 
+def test_sender_goes_on_while_receiver_keeps_most_deliveries_unsettled(routed_ends):
+    router, container, client = routed_ends
+    kept, sent = ROUTED_MOST - 100, 0
+    sending(routed_ends, 3 * ROUTED_MOST)
+    credit = of(frames(client), "flow")[-1].link_credit
+    for _ in range(5):
+        for number in range(sent, sent + credit):
+            client.feed(transfer(0, number, message(b"x")))
+        sent += credit
+        router.settle()
+        container.say("disposition", role=True, first=0, last=sent - kept - 1, settled=True, state=ACCEPTED)
+        last = [each for each in of(frames(client), "flow") if each.handle is not None][-1]
+        credit = last.delivery_count + last.link_credit - sent
+        assert credit == ROUTED_MOST - kept
+
+
 # AMQP 1.0 part 2, 2.6.7: without a delivery-count, credit counts from the initial one.
 @pytest.mark.parametrize("count", [0, None])
 def test_delivery_with_too_long_tag_is_refused_and_credit_returned(routed_ends, count):
