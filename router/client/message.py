@@ -141,7 +141,7 @@ def _annotations(code: int, values: dict[Any, Any]) -> bytes:
 
 
 def _body(body: Any) -> bytes:
-    if isinstance(body, bytes | bytearray | memoryview):
+    if isinstance(body, bytes | bytearray | memoryview) and not isinstance(body, codec.DecimalOctets):
         return _section(DATA, codec.encode_binary(bytes(body)))
     if isinstance(body, Sequences):
         return b"".join(_section(SEQUENCE, codec.encode_value(part)) for part in body)

@@ -117,6 +117,6 @@ def decode(octets: bytes) -> Outcome | None:
 
 def _txn_id(items: list[bytes]) -> bytes:
     txn_id = codec.decode_one(items[0]) if items else None
-    if not isinstance(txn_id, bytes) or not 1 <= len(txn_id) <= TXN_ID_MOST:
+    if type(txn_id) is not bytes or not 1 <= len(txn_id) <= TXN_ID_MOST:
         raise malformed(f"a txn-id is not a binary of 1 to {TXN_ID_MOST} octets")
     return txn_id

@@ -75,6 +75,7 @@ def test_message_is_decoded_unchanged(message):
         None,
         [1, 2],
         {"a": 1},
+        codec.DecimalOctets(bytes(8)),
     ],
 )
 def test_body_keeps_its_type(body):
@@ -146,6 +147,7 @@ def test_outcome_is_decoded_unchanged(outcome):
         codec.encode_described(0x33, [codec.encode_binary(b"")]),
         codec.encode_described(0x34, [codec.encode_binary(b"t" * 97)]),
         codec.encode_described(0x34, [codec.encode_string("t")]),
+        codec.encode_described(0x33, [b"\x84" + bytes(8)]),  # a decimal64
     ],
 )
 def test_state_without_txn_id_is_refused(octets):
