@@ -2,6 +2,7 @@
 
 import sys
 
+from sluice.pipeline.bulk import BulkState
 from sluice.router.client.attach import Terminus
 from sluice.router.client.blocking import connect
 from sluice.router.client.outcome import Accepted
@@ -13,7 +14,8 @@ def main(port: str, address: str) -> None:
     """Receive until killed."""
     connection = connect(f"amqp://127.0.0.1:{port}", timeout=10)
     session = connection.session()
-    receiver = session.state.bulk_receiver(source=Terminus(address), target=Terminus(), max_message_size=1 << 20)
+    receiver = BulkState(session.state, source=Terminus(address), target=Terminus(), max_message_size=1 << 20)
+    session.state.add(receiver)
     connection.wait(lambda: receiver.attached, 10)
     receiver.flow(CREDIT)
     print("receiving", flush=True)

@@ -1,6 +1,6 @@
 from typing import Any, Final
 
-from sluice.router.client.bulk_sender import MessageBatch
+from sluice.pipeline.bulk_sender import MessageBatch
 
 HEADER: Final[tuple[tuple[str, int], ...]]
 PROPERTIES: Final[tuple[tuple[str, int], ...]]

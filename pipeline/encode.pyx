@@ -10,7 +10,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy, memset
 
 from sluice.router.amqp.buffer cimport write32
-from sluice.router.client.bulk_sender cimport MessageBatch
+from sluice.pipeline.bulk_sender cimport MessageBatch
 from sluice.router.amqp.spec cimport (
     S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_BIN32, T_BIN8, T_DOUBLE, T_FALSE, T_INT, T_LIST32, T_LONG, T_MAP32,
     T_NULL, T_SMALLINT, T_SMALLUINT, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8, T_TIMESTAMP, T_TRUE, T_UBYTE,

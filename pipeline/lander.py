@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from sluice.pipeline.bulk import WINDOW, BulkState
+from sluice.pipeline.bulk_receiver import Batch
 from sluice.pipeline.errors import LandingError, LockedError, PipelineError
 from sluice.pipeline.merging import LogMerger
 from sluice.pipeline.segments import LANDER, LOCK, Landing, LandingLog, Segment
@@ -36,8 +38,6 @@ from sluice.router.client import (
     Terminus,
     aconnect,
 )
-from sluice.router.client.bulk import WINDOW, BulkState
-from sluice.router.client.bulk_receiver import Batch
 
 QUIET = 0.05  # fraction of the interval; a burst before such a pause is landed early: its senders wait for outcomes
 BURST = 100  # deliveries; fewer do not count as a burst
@@ -134,12 +134,14 @@ class AddressLander:
         session = self.lander.connection.session(WINDOW).state
         while not self.lander.ending:
             self._rejected = self.rejected
-            self.state = state = session.bulk_receiver(
+            self.state = state = BulkState(
+                session,
                 name=self.writer.link,
                 source=Terminus(self.address),
                 target=Terminus(),
                 max_message_size=self.options.max_message,
             )
+            session.add(state)
             try:
                 await self._land(state)
                 refusals = 0

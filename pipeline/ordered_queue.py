@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.router.client.attach import Terminus
-from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.links import PendingSend, SenderState
 from sluice.router.client.sender import Sender, SentDelivery
 from sluice.router.client.session import SessionState

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from sluice.pipeline.bulk import BulkSenderState
+from sluice.pipeline.bulk_sender import BulkSender, MessageBatch
 from sluice.pipeline.errors import PermanentPublishError, PublishError
 from sluice.pipeline.ordered_queue import OrderedLink, OrderedQueue
 from sluice.pipeline.redelivery import prepare_redelivery
@@ -24,8 +26,6 @@ from sluice.router.client import outcome
 from sluice.router.client.attach import Terminus
 from sluice.router.client.backoff import Backoff
 from sluice.router.client.blocking import SyncConnection, connect
-from sluice.router.client.bulk import BulkSenderState
-from sluice.router.client.bulk_sender import BulkSender, MessageBatch
 from sluice.router.client.errors import ClientError
 from sluice.router.client.message import decode as decode_message
 from sluice.router.client.session import SessionState

@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.pipeline.columns import TYPES
 from sluice.pipeline.encode import DUPLICATE_IDS, encode, encoded_messages
 from sluice.pipeline.errors import PermanentPublishError, PipelineOptionError
@@ -28,7 +29,6 @@ from sluice.pipeline.options import OptionReader, choice, number, text
 from sluice.pipeline.publisher import Publisher, PublisherOptions
 from sluice.pipeline.spark_api import DataSourceStreamArrowWriter
 from sluice.pipeline.transactional_publisher import TransactionalPublisher
-from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.message import Message
 from sluice.router.client.url import parse
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.pipeline.errors import PermanentPublishError
 from sluice.pipeline.publisher import REFUSED, RESEND, Outlet, Publisher, PublisherOptions, describe_message
 from sluice.router.client import outcome
 from sluice.router.client.blocking import SyncConnection
-from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.errors import ClientError, LinkDetachedError, TransactionError
 from sluice.router.client.links import PendingSend
 from sluice.router.client.transaction import (

@@ -6,7 +6,6 @@ from sluice.router.amqp.connection import Connection
 from sluice.router.amqp.errors import NOT_ALLOWED, RemoteError
 from sluice.router.amqp.link import Link
 from sluice.router.amqp.session import Session
-from sluice.router.client.bulk import BulkState
 from sluice.router.client.links import LinkState, ReceiverState, SenderState
 
 if TYPE_CHECKING:
@@ -59,12 +58,6 @@ class SessionState:
 
     def receiver(self, **options: Any) -> ReceiverState:
         link = ReceiverState(self, **options)
-        self.add(link)
-        return link
-
-    def bulk_receiver(self, **options: Any) -> BulkState:
-        """Add a bulk receiver. The session must have no other receiver."""
-        link = BulkState(self, **options)
         self.add(link)
         return link
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.pipeline.errors import PermanentPublishError
 from sluice.pipeline.publisher import PublisherOptions
 from sluice.pipeline.transactional_publisher import TransactionalPublisher
 from sluice.router.client import Accepted, ConnectionFailedError, Message, SyncConnection, connect
-from sluice.router.client.bulk_sender import MessageBatch
 from tests.interop.brokers import BrokerProcess
 from tests.interop.gateway import connector, coordinator, link_routes
 from tests.pipeline.receiving import ReceivingThread
@@ -34,7 +34,7 @@ import sys, time
 from sluice.pipeline.publisher import PublisherOptions
 from sluice.pipeline.transactional_publisher import TransactionalPublisher
 from sluice.router.client import Message
-from sluice.router.client.bulk_sender import MessageBatch
+from sluice.pipeline.bulk_sender import MessageBatch
 url, address, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with TransactionalPublisher(PublisherOptions(url, address, most=2, transactions=True)) as publisher:
     publisher.send(MessageBatch.of([Message(str(n), durable=True).encode() for n in range(count)]))

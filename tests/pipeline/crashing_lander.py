@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice.pipeline import stores
+from sluice.pipeline.bulk import BulkState
 from sluice.pipeline.cli import main
-from sluice.router.client.bulk import BulkState
 
 
 def crash() -> None:

@@ -20,7 +20,7 @@ COMPARED: Final = "never followed"
 ONE_CALL: Final = "lives for one call"
 
 ALLOWED: Final = {
-    ("router/client/bulk_sender.pxd", "MessageRow", "messages"): PART_OF_IT,
+    ("pipeline/bulk_sender.pxd", "MessageRow", "messages"): PART_OF_IT,
     ("router/amqp/endpoint.pxd", "DeliveryEntryOwner", "link"): PART_OF_IT,
     ("router/amqp/id_map.pxd", "IdSlot", "value"): PART_OF_IT,
     ("router/amqp/meter.pxd", "Meter", "owner"): LEAVES,

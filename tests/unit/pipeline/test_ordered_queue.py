@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.pipeline.errors import PermanentPublishError, PublishError
 from sluice.pipeline.publisher import Publisher, PublisherOptions
-from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.message import Message, decode
 from sluice.router.client.outcome import Modified, Rejected, Released, encode
 from tests.unit.router.client.server import ACCEPTED, EngineBroker

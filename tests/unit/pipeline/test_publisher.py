@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.pipeline.errors import PermanentPublishError, PublishError
 from sluice.pipeline.publisher import RESEND, Publisher, PublisherOptions
-from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.message import Message, decode
 from sluice.router.client.outcome import Accepted, Modified, Rejected, Released, encode
 from tests.unit.router.client.server import BrokerConnection, EngineBroker

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.pipeline.errors import PermanentPublishError, PublishError
 from sluice.pipeline.publisher import PublisherOptions
 from sluice.pipeline.transactional_publisher import TransactionalPublisher
-from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.message import Message, decode
 from sluice.router.client.outcome import Accepted, Modified, Rejected, Released, encode
 from tests.unit.router.client.server import TRANSACTIONS, EngineBroker

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from sluice.pipeline.bulk import WINDOW, BulkState
 from sluice.router.amqp import codec
 from sluice.router.client import Accepted, Released
 from sluice.router.client.attach import Terminus
-from sluice.router.client.bulk import WINDOW
 from tests.unit.router.client.exchange import NOW, CoreExchange
 
 ACCEPTED = codec.encode_described(0x24, [])
@@ -27,9 +27,9 @@ class BulkReceiveExchange(CoreExchange):
 
     def __init__(self, cut=lambda octets: [octets], credit=100, most=MOST):
         super().__init__(cut)
-        self.state: Any = self.core.session(WINDOW).bulk_receiver(
-            source=Terminus("r"), target=Terminus(), max_message_size=most, name="r"
-        )
+        session = self.core.session(WINDOW)
+        self.state: Any = BulkState(session, source=Terminus("r"), target=Terminus(), max_message_size=most, name="r")
+        session.add(self.state)
         self.state.flow(credit)
         self.connect()
 

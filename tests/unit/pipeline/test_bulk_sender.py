@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from sluice.pipeline.bulk import BulkSenderState
+from sluice.pipeline.bulk_sender import MessageBatch
 from sluice.router.amqp import codec
 from sluice.router.amqp.errors import LocalError
 from sluice.router.client.attach import Terminus
-from sluice.router.client.bulk import BulkSenderState
-from sluice.router.client.bulk_sender import MessageBatch
 from tests.unit.router.client.exchange import NOW, CoreExchange
 
 ACCEPTED, REJECTED, RELEASED = (codec.encode_described(code, []) for code in (0x24, 0x25, 0x26))

@@ -3,7 +3,8 @@
 A bulk receiver is the only receiver of its session, because outcomes are reported for all deliveries of the session:
 
     session = connection.session(WINDOW)
-    receiver = session.state.bulk_receiver(source=Terminus("address"), max_message_size=1 << 26)
+    receiver = BulkState(session.state, source=Terminus("address"), max_message_size=1 << 26)
+    session.state.add(receiver)
     receiver.flow(100_000)
     batch = receiver.take()                              None: nothing received
     receiver.settle(batch, Accepted())
@@ -15,9 +16,9 @@ A bulk receiver is the only receiver of its session, because outcomes are report
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sluice.pipeline.bulk_receiver import Batch, BulkReceiver
+from sluice.pipeline.bulk_sender import BulkSender, MessageBatch
 from sluice.router.client import attach, outcome
-from sluice.router.client.bulk_receiver import Batch, BulkReceiver
-from sluice.router.client.bulk_sender import BulkSender, MessageBatch
 from sluice.router.client.links import LinkState
 
 MS = 1000
