@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from sluice.router.amqp.connection_channels cimport ConnectionChannels
 from sluice.router.amqp.scheduler cimport Scheduler
 
-cpdef enum Pause:
+cdef enum:
     PAUSE_ATTACH = 1           # a frame for a link whose attach is being decided
     PAUSE_TURN = 2             # a frame with interpreter work waits for a turn
     PAUSE_SASL = 4             # the answer to a SASL frame is not known yet

@@ -49,6 +49,7 @@ from sluice.router.amqp.spec cimport (
 )
 
 from collections import deque
+from enum import IntEnum
 
 from sluice.router.amqp import codec
 from sluice.router.amqp.errors import (
@@ -65,6 +66,12 @@ cdef enum:
     OPEN = 4
     CLOSED = 5
 
+
+# The reasons for a pause by name, for Python.
+Pause = IntEnum("Pause", {
+    "PAUSE_ATTACH": PAUSE_ATTACH, "PAUSE_TURN": PAUSE_TURN, "PAUSE_SASL": PAUSE_SASL, "PAUSE_OPEN": PAUSE_OPEN,
+    "PAUSE_SLICE": PAUSE_SLICE, "PAUSE_MEMORY": PAUSE_MEMORY,
+}, module=__name__)
 
 STATES = ("header", "sasl", "header after sasl", "opening", "open", "closed")
 

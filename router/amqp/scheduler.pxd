@@ -17,7 +17,7 @@ cdef enum:
 
 # Frames of the data path are cheap, except for those that touch many deliveries or copies. Their work is charged in
 # cost units of about 0.1 microseconds. A connection that has used up its slice continues in a later wake.
-cpdef enum Work:
+cpdef enum:
     UNITS_PER_SLICE = 8192        # cost units of one slice, after which all other connections have their turn
 
 # State shared by the connections of one event loop. Owner: the worker.

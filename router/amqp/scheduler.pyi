@@ -1,10 +1,9 @@
-from enum import IntEnum
+from typing import Final
 
 from sluice.router.amqp.clock import Clock
 from sluice.router.amqp.memory import ConnectionMemory, ProcessMemory
 
-class Work(IntEnum):
-    UNITS_PER_SLICE = 8192
+UNITS_PER_SLICE: Final[int]
 
 class Scheduler(Clock):
     behind: bool

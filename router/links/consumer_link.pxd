@@ -18,7 +18,7 @@ from sluice.router.stats.counters cimport Tally, count_presettled_delivery
 from sluice.router.stats.samples cimport is_sample, mark_sample_sent, write_settled_sample
 
 # Overflow policy: treatment of presettled deliveries for a queue that is full.
-cpdef enum Overflow:
+cdef enum:
     OVERFLOW_THROTTLE = 0      # hold the producer's credit; drop the oldest copies only if the consumer is starved
     OVERFLOW_BLOCK = 1         # hold the producer's credit
     OVERFLOW_DROP_OLDEST = 2   # drop all older copies, as Dispatch 1.19 does

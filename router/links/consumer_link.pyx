@@ -46,6 +46,8 @@ from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED, D_TRANS
 from sluice.router.ring.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
 from sluice.router.tracing.tracer cimport SPAN_QUEUED, SPAN_SETTLED, begin_copy, note_copy_sent
 
+from enum import IntEnum
+
 from sluice.router.amqp.errors import RESOURCE_LIMIT
 
 cdef enum:
@@ -68,6 +70,14 @@ cdef enum:
     UNCHARGED_LEAST = 16
 
 tags.next = 0
+
+# The policies by name, for Python.
+Overflow = IntEnum("Overflow", {
+    "OVERFLOW_THROTTLE": OVERFLOW_THROTTLE, "OVERFLOW_BLOCK": OVERFLOW_BLOCK,
+    "OVERFLOW_DROP_OLDEST": OVERFLOW_DROP_OLDEST, "OVERFLOW_REMOTE": OVERFLOW_REMOTE,
+    "OVERFLOW_TRACKED": OVERFLOW_TRACKED,
+}, module=__name__)
+
 cdef uint64_t routed_queued = 0  # octets of copies with OUT_ROUTED in all queues of this process
 cdef uint8_t* scratch = NULL   # buffer for composed annotations
 cdef size_t scratch_size = 0

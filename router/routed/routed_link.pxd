@@ -23,7 +23,7 @@ cdef enum:
     ROUTED_UNSENT_MOST = 16777216
 
 # Events between the ends of a pair, in order with the frames of deliveries.
-cpdef enum LinkEvent:
+cdef enum:
     EVENT_ATTACH = 1            # the client's attach, for the container
     EVENT_ANSWER = 2            # the container's answer
     EVENT_DETACH = 3            # the peer's detach: one octet `closed`, then its error

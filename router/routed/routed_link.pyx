@@ -35,10 +35,17 @@ from sluice.router.links.consumer_link cimport ConsumerLink
 from sluice.router.amqp.connection cimport Connection
 from sluice.router.amqp.session cimport Session
 
+from enum import IntEnum
+
 from sluice.router.amqp import codec
 from sluice.router.amqp.performatives import check_error
 from sluice.router.amqp.errors import INTERNAL_ERROR, AmqpError, LocalError
 from sluice.router.routed.errors import LINK_LOST
+
+# The events by name, for Python.
+LinkEvent = IntEnum("LinkEvent", {
+    "EVENT_ATTACH": EVENT_ATTACH, "EVENT_ANSWER": EVENT_ANSWER, "EVENT_DETACH": EVENT_DETACH, "EVENT_LOST": EVENT_LOST,
+}, module=__name__)
 
 LOST = codec.encode_error(*LINK_LOST)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import sluice.router.testing.engine as engine
-from sluice.router.amqp.scheduler import Work
+from sluice.router.amqp.scheduler import UNITS_PER_SLICE
 from sluice.router.testing.output import octets_held
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.peer.frames import ACCEPTED
@@ -31,7 +31,7 @@ CROWD = 10_000
 #: Number of consumers from which copies are spread, and most copies of one turn.
 LEAST = 2048
 #: Cost units of a wake. A copy made at once is charged at least one unit.
-UNITS_A_WAKE = 2 * 2 * Work.UNITS_PER_SLICE
+UNITS_A_WAKE = 2 * 2 * UNITS_PER_SLICE
 
 
 @pytest.fixture
