@@ -122,6 +122,11 @@ class Translator:
             process.start()
         os.close(report)
 
+    @property
+    def outdated(self) -> int:
+        """Number of modules that are translated."""
+        return len(self._outdated)
+
     def c_file(self, module: Path) -> Path:
         """Return the path of the C file of a module."""
         return self._folder / module.with_suffix(".c")
