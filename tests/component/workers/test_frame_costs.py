@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sluice.router.amqp.scheduler import Work
+from sluice.router.amqp.scheduler import UNITS_PER_SLICE
 from tests.component.engine.expensive_frames import MAP, ROWS
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.conftest import FLAVOUR
@@ -22,7 +22,7 @@ SLICES_A_WAKE = 2
 #: Cost of the most expensive frame that cannot be interrupted: its state is decoded at 2 units an octet.
 UNITS_A_FRAME = 2 * 16384
 #: Bound for the cost of a wake. A frame is charged after its work, so each slice is exceeded by one frame at most.
-UNITS_A_WAKE = SLICES_A_WAKE * (Work.UNITS_PER_SLICE + UNITS_A_FRAME)
+UNITS_A_WAKE = SLICES_A_WAKE * (UNITS_PER_SLICE + UNITS_A_FRAME)
 #: Bound for the processor time of a wake, relative to the longest wake of small transfers in the same process.
 TIMES_A_REFERENCE = 20
 REFERENCE = "small transfers"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sluice.router.amqp.scheduler import Work
+from sluice.router.amqp.scheduler import UNITS_PER_SLICE
 from sluice.router.testing.output import octets_held
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.peer.frames import ACCEPTED, RELEASED
@@ -24,7 +24,7 @@ from tests.peer.talk import (
 )
 from tests.peer.types import Described, ULong
 
-DELIVERIES = 4 * Work.UNITS_PER_SLICE  # unsettled deliveries of one client
+DELIVERIES = 4 * UNITS_PER_SLICE  # unsettled deliveries of one client
 BATCH = 1000
 LISTENER = f"linkCapacity: {DELIVERIES}; maxSessionFrames: {2 * DELIVERIES}"
 #: Slices of one connection in a wake: one when its octets are read, one when it resumes at the end.
@@ -93,7 +93,7 @@ def test_wide_disposition_of_a_consumer_is_applied_in_slices(routers, wide: byte
     number = 0
     for units in wakes(router, lambda: not unread(attacker.receiving)):
         # A frame is charged after its work, so a slice is exceeded by the cost of one frame at most.
-        assert units <= SLICES_A_WAKE * 2 * Work.UNITS_PER_SLICE
+        assert units <= SLICES_A_WAKE * 2 * UNITS_PER_SLICE
         bystander.sending.put(transfer(0, number, message(b"%d" % number)))
         number += 1
         router.wake(router.workers[0])
@@ -123,7 +123,7 @@ def test_wide_disposition_of_a_producer_is_applied_in_slices(routers, settled: b
     attacker.sending.put(settle(0, DELIVERIES - 1, ACCEPTED, role=False, settled=settled) * (1 if settled else 10))
     count = 0
     for units in wakes(router, lambda: not unread(attacker.sending)):
-        assert units <= SLICES_A_WAKE * 2 * Work.UNITS_PER_SLICE
+        assert units <= SLICES_A_WAKE * 2 * UNITS_PER_SLICE
         count += 1
     assert count > 1
     router.settle()
@@ -150,7 +150,7 @@ def test_consumer_with_many_deliveries_is_lost_in_slices(
     settled_ranges: list[range] = []
     number = 0
     for units in wakes(router, lambda: sum(map(len, settled_ranges)) == DELIVERIES):
-        assert units <= SLICES_A_WAKE * 2 * Work.UNITS_PER_SLICE
+        assert units <= SLICES_A_WAKE * 2 * UNITS_PER_SLICE
         router.decide()
         bystander.sending.put(transfer(0, number, message(b"%d" % number)))
         number += 1
@@ -199,9 +199,9 @@ def test_multicast_copies_are_charged_and_counted(routers) -> None:
     sending.put(b"".join(transfer(0, number, message(b"x")) for number in range(MESSAGES)))
     count = 0
     for units in wakes(router, lambda: not unread(sending)):
-        assert units <= SLICES_A_WAKE * 2 * Work.UNITS_PER_SLICE
+        assert units <= SLICES_A_WAKE * 2 * UNITS_PER_SLICE
         count += 1
-    assert count > MESSAGES * RECEIVERS * 3 // (4 * Work.UNITS_PER_SLICE)
+    assert count > MESSAGES * RECEIVERS * 3 // (4 * UNITS_PER_SLICE)
     router.settle()
     assert octets_held(sending.connection) >= MESSAGES * RECEIVERS * COPY_OCTETS
     subscribers.feed(b"".join(flow(handle, 100) for handle in range(RECEIVERS)))
