@@ -199,7 +199,7 @@ run: $(STAMPS)/router $(STAMPS)/bytecode
 	@exec $(BIN)/sluice run -c $(CONF)
 
 hello: $(STAMPS)/router $(STAMPS)/bytecode
-	@$(BIN)/python scripts/hello.py $(URL)
+	@$(BIN)/sluice hello -t 10 -b $(URL)
 
 # Run pytest on $(2), which may have no tests, with command prefix $(1) and options $(3).
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \

@@ -25,7 +25,8 @@ def config_or_example() -> str:
         return found
     print(
         f"No configuration file: neither {' nor '.join(DEFAULT_CONFIGS)} exists, and there is no option -c.\n"
-        f"Starting with the example {EXAMPLE}, for clients on this machine.",
+        f"Starting with the example {EXAMPLE}, for clients on this machine.\n"
+        "In another terminal, `sluice hello` sends a first message through it.",
         file=sys.stderr,
     )
     return EXAMPLE

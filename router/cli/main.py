@@ -15,6 +15,7 @@ from sluice.router.version import VERSION
 # Commands with their own parser: module with `main(words, program)`, and help text. A module is imported when its
 # command is called, because other commands do not need its imports.
 TOOLS: Final = {
+    "hello": ("sluice.router.cli.hello", "a first message through a router"),
     "stat": ("sluice.router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
     "manage": ("sluice.router.cli.manage", "any management operation; the same as qdmanage"),
     "top": ("sluice.router.cli.top", "a live view of a router"),

@@ -150,8 +150,8 @@ CALLS: dict[str, list[list[str]]] = {
     "drain": [[], ["--json"]],
     "config": [["show"], ["diff"], ["diff", "--json"]],
 }
-# Passwd and context are tested elsewhere, replay below.
-_WITHOUT_MANAGEMENT = {"completion", "context", "passwd", "pipeline", "replay"}
+# Passwd and context are tested elsewhere, replay below. Hello prints no text of the router but errors of its client.
+_WITHOUT_MANAGEMENT = {"completion", "context", "hello", "passwd", "pipeline", "replay"}
 _JSON = ("query", "VALUE", "--json")
 
 

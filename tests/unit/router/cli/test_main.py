@@ -59,6 +59,7 @@ def test_router_commands_load_no_client_libraries(shell):
 def test_tools_load_no_slow_libraries():
     """Tools start in 0.15 s of CPU. Of this, asyncio would cost 50 ms, TLS, SASL and the configuration 20 ms each."""
     modules = "sluice.router.cli.main, sluice.router.cli.stat.main, sluice.router.cli.manage, sluice.router.cli.explain"
+    modules += ", sluice.router.cli.hello"
     program = f"import sys; import {modules}; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True

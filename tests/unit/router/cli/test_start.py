@@ -33,9 +33,10 @@ def test_default_configuration_must_exist(shell):
 @pytest.mark.skipif(any(Path(path).exists() for path in DEFAULT_CONFIGS), reason="this machine has a configuration")
 def test_run_without_configuration_starts_example(shell):
     done = shell("sluice", "run")
-    assert done.stderr.splitlines()[:2] == [
+    assert done.stderr.splitlines()[:3] == [
         f"No configuration file: neither {' nor '.join(DEFAULT_CONFIGS)} exists, and there is no option -c.",
         f"Starting with the example {EXAMPLE}, for clients on this machine.",
+        "In another terminal, `sluice hello` sends a first message through it.",
     ]
     assert shell.recorded()["id"] == "Standalone"
 
