@@ -406,6 +406,12 @@ release-files: build
 	    $(if $(WITHOUT),--without $(WITHOUT))
 .PHONY: release-files
 
+# Signed checksums of all files in dist/release, after those of other machines were added.
+release-sums: .venv/build-dependencies
+	@$(BIN)/python -m scripts.release $(or $(VERSION),$(error make release-sums needs VERSION=…)) --sums \
+	    --key $(or $(KEY),$(error make release-sums needs KEY=…))
+.PHONY: release-sums
+
 # ARGS='"management.md 5.7"': the places that cite this rule.
 spec-report: .venv/build-dependencies
 	@$(BIN)/python -m scripts.spec_report $(ARGS)

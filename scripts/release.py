@@ -2,8 +2,8 @@
 
     make release VERSION=0.2.0 KEY=0123ABCD
 
-Each step is a target of the Makefile. Nothing is published: .github/workflows/release.yml does that when the tag is
-pushed, and uses --files.
+Each step is a target of the Makefile. Nothing is published: .github/workflows/release.yml makes a draft when the tag is
+pushed, and uses --files. --sums signs the files of that draft together with those that were built here.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import Final
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.release_notes import CHANGELOG, notes  # noqa: E402  # after the path is set
+from scripts.release_notes import CHANGELOG, notes, with_absolute_links  # noqa: E402  # after the path is set
 from sluice.router.version import VERSION  # noqa: E402
 
 CHART: Final = ROOT / "packaging/helm/sluice/Chart.yaml"
 INTO: Final = ROOT / "dist/release"
 SUMS: Final = "SHA256SUMS"
+#: Public key that signs the checksums, for users who have no earlier release.
+PUBLIC_KEY: Final = "release-key.asc"
 #: Parts that need root or tools that not every machine has, so that a release may go without them.
 OPTIONAL: Final = ("manylinux", "deb", "image", "chart")
 CHECKS: Final = ("lint", "docs", "test")
@@ -97,17 +99,32 @@ def write_sums(folder: Path) -> Path:
     return sums
 
 
-def sign_and_tag(key: str | None) -> None:
-    """Sign the checksums and tag the commit, with the key if there is one."""
-    tag = ["git", "tag", "--annotate", f"v{VERSION}", "--message", f"Sluice {VERSION}"]
-    if key is None:
-        print("release: no KEY: neither checksums nor tag are signed", file=sys.stderr)
-        run(*tag)
-        return
-    sums = INTO / SUMS
+def has_secret_key(key: str) -> bool:
+    """Return whether GnuPG can sign with a key."""
+    return subprocess.run(["gpg", "--batch", "--list-secret-keys", key], capture_output=True).returncode == 0
+
+
+def write_signed_sums(folder: Path, key: str) -> None:
+    """Write the public key, the checksums of all files of a folder, and their signature."""
+    run("gpg", "--batch", "--yes", "--armor", "--output", str(folder / PUBLIC_KEY), "--export", key)
+    sums = write_sums(folder)
     run("gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign", str(sums))
     run("gpg", "--verify", f"{sums}.asc", str(sums))
-    run(*tag, "--local-user", key)
+
+
+def sums_and_tag(key: str | None, *, tagged: bool) -> None:
+    """Write the checksums, and tag the commit unless it is tagged. Sign both if there is a key."""
+    tag = ["git", "tag", "--annotate", f"v{VERSION}", "--message", f"Sluice {VERSION}"]
+    if key is None:
+        write_sums(INTO)
+    else:
+        write_signed_sums(INTO, key)
+        tag += ["--local-user", key]
+    if tagged:
+        return
+    if key is None:
+        print("release: no KEY: neither checksums nor tag are signed", file=sys.stderr)
+    run(*tag)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -116,10 +133,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("version")
     parser.add_argument("--key", help="key of GnuPG that signs the checksums and the tag")
     parser.add_argument("--files", action="store_true", help="only build the files, of a version that is tagged")
+    parser.add_argument("--sums", action="store_true", help="only write the checksums of the files that are there")
     parser.add_argument("--without", nargs="*", default=[], choices=(*OPTIONAL, "test"), metavar="PART")
     given = parser.parse_args(words)
+    tagged = given.files or given.sums
     status = run("git", "status", "--porcelain", "--untracked-files=no")
-    tags = [] if given.files else run("git", "tag", "--list").split()
+    tags = [] if tagged else run("git", "tag", "--list").split()
     found = problems(
         given.version,
         own=VERSION,
@@ -128,20 +147,22 @@ def main(words: Sequence[str] | None = None) -> int:
         status=status,
         tags=tags,
     )
+    if given.key is not None and not has_secret_key(given.key):
+        found.append(f"GnuPG has no secret key {given.key}")
     if found:
         print(*(f"release: {each}" for each in found), sep="\n", file=sys.stderr)
         return 1
-    shutil.rmtree(INTO, ignore_errors=True)
-    INTO.mkdir(parents=True)
     try:
-        for check in CHECKS:
-            if not given.files and check not in given.without:
-                make(check)
-        collect(given.without)
-        (INTO / "notes.md").write_text(f"{notes(CHANGELOG.read_text('utf-8'), VERSION)}\n", "utf-8")
-        write_sums(INTO)
-        if not given.files:
-            sign_and_tag(given.key)
+        if not given.sums:
+            shutil.rmtree(INTO, ignore_errors=True)
+            INTO.mkdir(parents=True)
+            for check in CHECKS:
+                if not given.files and check not in given.without:
+                    make(check)
+            collect(given.without)
+            text = with_absolute_links(notes(CHANGELOG.read_text("utf-8"), VERSION) or "")
+            (INTO / "notes.md").write_text(f"{text}\n", "utf-8")
+        sums_and_tag(given.key, tagged=tagged)
     except subprocess.CalledProcessError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1

@@ -1,9 +1,13 @@
-"""Print what CHANGELOG.md says about the version of this checkout, for the notes of a release."""
+"""Print what CHANGELOG.md says about the version of this checkout, for the notes of a release.
+
+Links of CHANGELOG.md are relative to the repository. The page of a release is elsewhere, so its links are absolute.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -24,13 +28,19 @@ def notes(changelog: str, version: str) -> str | None:
     return None
 
 
+def with_absolute_links(text: str) -> str:
+    """Return Markdown with links into the repository as URLs, as setup.py makes them for the page of a package."""
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Source"]
+    return re.sub(r"\]\((?!https?:|#)", f"]({source}", text)
+
+
 def main() -> int:
     """Print the notes; return the exit status."""
     found = notes(CHANGELOG.read_text("utf-8"), VERSION)
     if found is None:
         print(f"{CHANGELOG.name} has no section '## {VERSION}': rename 'Unreleased' before a release", file=sys.stderr)
         return 1
-    print(found)
+    print(with_absolute_links(found))
     return 0
 
 
