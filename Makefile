@@ -180,7 +180,7 @@ wheel: build
 manylinux: wheel
 	@scripts/repair-wheel
 # Debian package in dist/, with man pages and completion; container image in build/image (needs root).
-deb: build man
+deb: build
 	@scripts/build-deb
 image: build
 	@scripts/system-packages image

@@ -102,6 +102,13 @@ def copy(source: Path, target: Path, mode: int = 0o644) -> None:
     target.chmod(mode)
 
 
+def compress(source: Path, target: Path) -> None:
+    """Write a compressed copy, equal for equal contents."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(gzip.compress(source.read_bytes(), mtime=0))
+    target.chmod(0o644)
+
+
 def copy_router(into: Path) -> None:
     """Copy the files of a wheel of the router."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(build_wheel(Path(folder))) as archive:
@@ -145,9 +152,10 @@ def make_commands(stage: Path) -> None:
 
 
 def copy_documents(stage: Path) -> None:
-    """Copy man pages and completions of shells, if they are built, and the changelog."""
-    for page in sorted((ROOT / "build" / "man").glob("*.gz")):
-        copy(page, stage / "usr" / "share" / "man" / f"man{Path(page.stem).suffix[1:]}" / page.name)
+    """Make man pages and completions of shells, and copy them and the changelog."""
+    run(sys.executable, "-m", "scripts.make_man")
+    for page in sorted((ROOT / "build" / "man").iterdir()):
+        compress(page, stage / "usr" / "share" / "man" / f"man{page.suffix[1:]}" / f"{page.name}.gz")
     for path in sorted(path for path in (ROOT / "build" / "completion").rglob("*") if path.is_file()):
         if path.name.startswith("_"):
             target = f"zsh/vendor-completions/{path.name}"
@@ -156,9 +164,7 @@ def copy_documents(stage: Path) -> None:
         else:
             target = f"bash-completion/completions/{path.name.removesuffix('.bash')}"
         copy(path, stage / "usr" / "share" / target)
-    log = stage / "usr" / "share" / "doc" / NAME / "changelog.gz"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_bytes(gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
+    compress(ROOT / "CHANGELOG.md", stage / "usr" / "share" / "doc" / NAME / "changelog.gz")
 
 
 def files(stage: Path) -> Iterator[Path]:

@@ -102,8 +102,14 @@ def test_package_has_all_parts(package: Path) -> None:
         "usr/lib/tmpfiles.d/sluice.conf",
     } <= listed
     assert not [path for path in listed if "testing" in path and "/sluice/router/" in path]
-    for page in (ROOT / "build" / "man").glob("*.gz"):
-        assert [path for path in listed if path.endswith(page.name)]
+    assert {
+        f"usr/share/man/{page}.gz" for page in ("man1/sluice-run.1", "man5/sluice.conf.5", "man8/qdstat.8")
+    } <= listed
+    assert {
+        "usr/share/bash-completion/completions/sluice",
+        "usr/share/zsh/vendor-completions/_sluice",
+        "usr/share/fish/vendor_completions.d/sluice.fish",
+    } <= listed
     assert run("dpkg-deb", "--info", package, "conffiles") == "/etc/sluice/router.conf\n"
 
 
