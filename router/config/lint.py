@@ -37,6 +37,7 @@ _EVERYBODY: Final = "*"
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _PATTERNS: Final = ("prefix", "pattern")
 _SECRETS: Final = ("password", "saslPassword", "metricsToken")
+_RABBITMQ_QUEUE: Final = "/amq/queue/"
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 
@@ -154,6 +155,22 @@ def _containers(search: _Lint) -> Iterator[LintFinding]:
             yield search.at(route, text, "containerId")
         elif route.connection is None and route.container_id is None:
             yield search.at(route, f"{title}: it has no effect without connection or containerId")
+
+
+def _unwatched_queues(search: _Lint) -> Iterator[LintFinding]:
+    """Find auto links that send to a queue of RabbitMQ without one that would notice that the queue is missing."""
+    auto_links = search.configuration.auto_links
+    received = {
+        (link.connection, link.container_id, link.external_address) for link in auto_links if link.direction == "in"
+    }
+    for link in auto_links:
+        address = link.external_address or ""
+        if address.startswith(_RABBITMQ_QUEUE) and (link.connection, link.container_id, address) not in received:
+            text = (
+                f"{link.entity_type.dump_key} '{_subject(link)}': RabbitMQ discards its messages"
+                f" while the queue is missing; with an auto link in from {address}, the router would not send them"
+            )
+            yield search.at(link, text, "externalAddress")
 
 
 def _subject(route: AutoLinkConfig | LinkRouteConfig) -> str:
@@ -288,5 +305,6 @@ def _variables(search: _Lint) -> Iterator[LintFinding]:
 
 
 _LOOKS: Final[tuple[Callable[[_Lint], Iterator[LintFinding]], ...]] = (
-    _mechanisms, _listeners, _containers, _exchanges, _unused, _values, _vhosts, _neighbours, _variables,
+    _mechanisms, _listeners, _containers, _unwatched_queues, _exchanges, _unused, _values, _vhosts, _neighbours,
+    _variables,
 )  # fmt: skip

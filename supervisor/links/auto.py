@@ -30,6 +30,12 @@ from sluice.supervisor.subsystem import Subsystem
 FIRST_RETRY: Final = 2.0  # seconds; first retry of an auto link
 RETRY: Final = 5.0  # seconds; all later retries
 NO_REASON: Final = "the peer has detached the link without a reason"
+# Conditions with which a broker says that it does not have the queue of a link, or no longer.
+MISSING: Final = ("amqp:not-found", "amqp:resource-deleted")
+IN: Final = "in"
+OUT: Final = "out"
+# Connection, container and name of a queue at a broker.
+QueueKey = tuple[str | None, str | None, str]
 
 
 class AutoLinkState(Enum):
@@ -74,6 +80,8 @@ class AutoLinks(Subsystem):
         self.log: Final = log
         self.changes: Final = AvailabilityLog("Auto link", "ROUTER_CORE", waker.later, log)
         self._links: dict[str, _AutoLink] = {}  # by identity
+        # Auto links of each queue. One that sends waits for the one that receives, see `_AutoLinkAttachment.attach`.
+        self._queues: dict[QueueKey, list[_AutoLink]] = {}
         table.watch_users(self._users_changed)
         self._stopped = False  # True: the router ends, so lost connections are no failures
 
@@ -88,8 +96,7 @@ class AutoLinks(Subsystem):
             self.replace(change.new.auto_links)
         for link in change.removed(AutoLinkConfig):
             self.remove(link)
-        for link in change.made(AutoLinkConfig):
-            self.add(link)
+        self._attach([self._add(link) for link in change.made(AutoLinkConfig)])
 
     def replace(self, wanted: Iterable[AutoLinkConfig]) -> None:
         """Replace all auto links. A changed auto link is attached again."""
@@ -97,20 +104,35 @@ class AutoLinks(Subsystem):
         for identity, link in list(self._links.items()):
             if configs.get(identity) != link.config:
                 self.remove(link.config)
-        for identity, config in configs.items():
-            if identity not in self._links:
-                self.add(config)
+        self._attach([self._add(config) for identity, config in configs.items() if identity not in self._links])
         self.waker.wake()
 
-    def add(self, config: AutoLinkConfig) -> None:
-        """Add an auto link and attach it to matching connections."""
+    def _add(self, config: AutoLinkConfig) -> "_AutoLink":
         self._links[config.identity] = link = _AutoLink(self, config)
-        for connection in self.containers.matching(config.container_id, config.connection):
-            link.activate(connection)
+        self._queues.setdefault(link.queue, []).append(link)
+        return link
+
+    def _attach(self, links: Iterable["_AutoLink"]) -> None:
+        """Attach new auto links to matching connections, those that receive first."""
+        for link in sorted(links, key=lambda link: link.outgoing):
+            for connection in self.containers.matching(link.config.container_id, link.config.connection):
+                link.activate(connection)
 
     def remove(self, config: AutoLinkConfig) -> None:
         """Remove an auto link, and close its links."""
-        self._links.pop(config.identity).delete()
+        link = self._links.pop(config.identity)
+        links = self._queues[link.queue]
+        links.remove(link)
+        if not links:
+            del self._queues[link.queue]
+        link.delete()
+        if not link.outgoing:
+            for other in links:
+                other.follow_receivers()
+
+    def of_queue(self, queue: QueueKey, direction: str) -> list["_AutoLink"]:
+        """Return the auto links of a queue and a direction."""
+        return [link for link in self._queues.get(queue, ()) if link.config.direction == direction]
 
     def shown(self, config: AutoLinkConfig) -> AutoLinkStatus:
         """Return the status of an auto link."""
@@ -130,7 +152,7 @@ class AutoLinks(Subsystem):
         self._stopped = True
 
     def connection_opened(self, connection: RegisteredConnection, message: ControlMessage) -> None:
-        for link in self._links.values():
+        for link in sorted(self._links.values(), key=lambda link: link.outgoing):
             config = link.config
             if connection in self.containers.matching(config.container_id, config.connection):
                 link.activate(connection)
@@ -188,7 +210,17 @@ class _AutoLink:
     @property
     def outgoing(self) -> bool:
         """Return whether the router is the sender."""
-        return self.config.direction == "out"
+        return self.config.direction == OUT
+
+    @property
+    def external(self) -> str:
+        """Return the name of the queue at the broker."""
+        return self.config.external_address or self.config.address
+
+    @property
+    def queue(self) -> QueueKey:
+        """Return the broker and the queue."""
+        return self.config.connection, self.config.container_id, self.external
 
     @property
     def where(self) -> str:
@@ -227,12 +259,38 @@ class _AutoLink:
         self.log_event("Auto Link Activated")
         self.owner.changes.rise(self.availability, self.where)
 
-    def failed(self, error: str | None) -> None:
-        """Take note that a peer has refused or detached the link."""
+    def failed(self, error: str | None, *, unclear: bool = False) -> None:
+        """Take note that a peer has refused or detached the link. unclear: perhaps because of another link."""
         self.error = error
         self.log_event(f"Auto Link Activation Failed. {error or ''}".rstrip())
-        if not self.active:
+        if self.active:
+            return
+        if unclear:
+            self.owner.changes.falter(self.availability, error or NO_REASON)
+        else:
             self.owner.changes.fall(self.availability, error or NO_REASON, self.where)
+
+    def receivers(self, connection: RegisteredConnection) -> list["_AutoLinkAttachment"]:
+        """Return the links on a connection that receive from the queue to which this auto link sends."""
+        links = self.owner.of_queue(self.queue, IN) if self.outgoing else []
+        return [leg for link in links if (leg := link.leg(connection)) is not None]
+
+    def leg(self, connection: RegisteredConnection) -> "_AutoLinkAttachment | None":
+        """Return the link on a connection, or None."""
+        return self._legs.get(connection.number)
+
+    def follow_receivers(self) -> None:
+        """Attach or close the links that send, as the links that receive from the queue require."""
+        for leg in list(self._legs.values()):
+            leg.follow_receivers()
+
+    def senders_follow(self, connection: RegisteredConnection) -> None:
+        """Notify the links on a connection that send to the queue from which this auto link receives."""
+        links = [] if self.outgoing else self.owner.of_queue(self.queue, OUT)
+        for link in links:
+            leg = link.leg(connection)
+            if leg is not None:
+                leg.follow_receivers()
 
     def delete(self) -> None:
         """Close all links and release the address."""
@@ -389,7 +447,7 @@ class _AutoLink:
 class _AutoLinkAttachment:
     """Auto link on one connection. Owner: the auto link."""
 
-    __slots__ = ("_failed", "_identity", "_parent", "_timer", "connection", "link", "state")
+    __slots__ = ("_failed", "_identity", "_parent", "_timer", "connection", "link", "missing", "state", "unclear")
 
     def __init__(self, parent: _AutoLink, connection: RegisteredConnection) -> None:
         self.connection = connection
@@ -398,19 +456,56 @@ class _AutoLinkAttachment:
         self._parent = parent
         self._identity: int | None = None  # identity of the requested link, until the link ends
         self._failed = False  # the link has ended on this connection before
+        # Reason for which the peer has refused or detached the link: it has no such queue. None: it has not said so.
+        self.missing: str | None = None
+        self.unclear = False  # the peer has ended the session, perhaps because of another link
         self._timer: Cancellable | None = None
 
+    @property
+    def awaited(self) -> bool:
+        """Return whether the peer has yet to accept or refuse the link."""
+        return self.state is AutoLinkState.ATTACHING or self.unclear
+
     def attach(self) -> None:
-        """Request the link from the worker."""
+        """Request the link from the worker.
+
+        RabbitMQ 3.10 accepts a link that sends to a queue that it does not have, and discards the messages. So a link
+        that sends waits until the broker has accepted the one that receives from the same queue.
+        """
+        self.stop()
         parent, config = self._parent, self._parent.config
         self.state = AutoLinkState.ATTACHING
+        receivers = parent.receivers(self.connection)
+        if any(each.awaited for each in receivers):
+            return
+        if any(each.missing is not None for each in receivers):
+            self.follow_receivers()
+            return
         parent.availability.attempts += 1
-        address = config.external_address or config.address
         # RabbitMQ ends the whole session if one of its links leads to a queue that does not exist. So a link that has
         # failed gets a session of its own, and no longer takes those of other queues along.
         session = config.identity if self._failed else ""
-        wanted = InitiatedLinkOptions(address=address, session=session, waits=config.absence > 0)
+        wanted = InitiatedLinkOptions(address=parent.external, session=session, waits=config.absence > 0)
         self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, wanted, self)
+
+    def follow_receivers(self) -> None:
+        """Close the link while the broker does not have the queue, and attach it when it does."""
+        receivers = self._parent.receivers(self.connection)
+        reason = next((each.missing for each in receivers if each.missing is not None), None)
+        if reason is not None:
+            self._hold(f"the broker has no '{self._parent.external}', and might discard messages for it: {reason}")
+        elif self._identity is None and self._timer is None and not any(each.awaited for each in receivers):
+            self.attach()
+
+    def _hold(self, reason: str) -> None:
+        """Close the link, if it is attached, until the broker accepts the link that receives from the queue."""
+        held = self.state is AutoLinkState.FAILED and self._identity is None and self._timer is None
+        self.close()
+        self.link = self._identity = None
+        self.state = AutoLinkState.FAILED
+        self.unclear = False
+        if not held or self._parent.error != reason:
+            self._parent.failed(reason)
 
     def begun(self, link: RegisteredLink) -> None:
         """Store the link, now that its attach has been sent."""
@@ -427,18 +522,26 @@ class _AutoLinkAttachment:
             return TABLE_FULL
         if active:
             self.state = AutoLinkState.ACTIVE
+            self.missing, self.unclear = None, False
             self._parent.activated()
+            self._parent.senders_follow(self.connection)
         return bound
 
     def ended(self, error: str | None) -> None:
         """Schedule a retry after the peer has detached."""
         parent = self._parent
+        condition, description = (self.link and self.link.error) or ("", "")
         self.state = AutoLinkState.FAILED
+        # Without a condition of its own, the link has ended with its session, whose error begins with the condition.
+        self.unclear = bool(self.link) and not condition and not self._failed
+        missing = (condition or (description or "").partition(" ")[0]) in MISSING
+        self.missing = (error or condition) if missing and not self.unclear else None
         self._failed = True
         self.link = self._identity = None
-        parent.failed(error)
+        parent.failed(error, unclear=self.unclear)
         self._timer = parent.owner.waker.later(RETRY if parent.retried else FIRST_RETRY, self._again)
         parent.retried = True
+        parent.senders_follow(self.connection)
 
     def _again(self) -> None:
         self._timer = None

@@ -379,8 +379,10 @@ def _verdict_without_consumers(records: list[dict[str, Any]], setting: AddressSe
         text = f"Messages enter at phase {phase}, which has no consumers; there are consumers at phase {phases}"
         return _unreachable_verdict(f"no consumer at phase {phase}", text)
     producers = sum(record["producerCount"] for record in records)
-    released = "messages sent on anonymous links are released, and dropped if they were sent settled"
-    text = f"No consumer: its producers ({producers}) get no credit; {released}"
+    text = (
+        f"No consumer: its producers ({producers}) get no credit; messages sent with earlier credit, or on anonymous"
+        " links, are released, and dropped if they were sent settled"
+    )
     return _unreachable_verdict("no consumer", text)
 
 

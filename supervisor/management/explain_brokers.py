@@ -14,7 +14,6 @@ from sluice.supervisor.management.context import AgentContext
 
 _CLIENTS: Final = {IN: "senders", OUT: "receivers"}
 _ACTIVE: Final = AutoLinkState.ACTIVE.value
-_FAILED: Final = AutoLinkState.FAILED.value
 _ROUTERS: Final = 10  # routers named in a finding
 _REASONS: Final = 3  # different reasons in a finding
 
@@ -38,7 +37,10 @@ def add_brokers(context: AgentContext, name: str, verdict: dict[str, Any]) -> No
         verdict["findings"].append(text + refusal)
     if routed[IN] is not None:
         verdict |= {"reachable": bool(routed[IN]), "verdict": "link-routed" if routed[IN] else "no container"}
-    verdict["findings"] += [*auto, *_senders_to_lost_queues(context, name)]
+    if auto and not verdict["reachable"]:
+        verdict["findings"] = [*auto, *verdict["findings"]]  # a broker that is missing is the reason for the rest
+    else:
+        verdict["findings"] += auto
     if auto:
         verdict["autoLinksDown"] = len(auto)
     if auto and routed[IN] is None:
@@ -73,25 +75,6 @@ def _auto_links(context: AgentContext, name: str) -> Iterator[str]:
         left = context.core.auto_links.wait_left(config)
         wait = "" if left is None else f". Senders and messages wait for it up to {left:.0f} s more"
         yield text + (f": {reason}" if reason else "") + wait
-
-
-def _senders_to_lost_queues(context: AgentContext, name: str) -> Iterator[str]:
-    """Yield findings about active auto links to queues from which their broker lets the router receive nothing.
-
-    RabbitMQ 3.10 accepts messages for a queue that does not exist, and discards them.
-    """
-    links = [link for link in context.changes.configuration.auto_links if normalise(link.address) == name]
-    states = {link.identity: context.core.auto_links.shown(link).state for link in links}
-    refused = {_queue(link) for link in links if link.direction == IN and states[link.identity] == _FAILED}
-    for link in links:
-        if link.direction == OUT and states[link.identity] == _ACTIVE and _queue(link) in refused:
-            text = f"Auto link '{link.name}' (out, {_place(link)}) still sends to '{_queue(link)[2]}': "
-            yield text + "some brokers accept messages for a queue that does not exist, and discard them"
-
-
-def _queue(link: AutoLinkConfig) -> tuple[str | None, str | None, str]:
-    """Return the broker and the queue of an auto link."""
-    return link.connection, link.container_id, link.external_address or link.address
 
 
 def _reason(core: RouterCore, config: AutoLinkConfig) -> str:

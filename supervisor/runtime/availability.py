@@ -22,7 +22,7 @@ Later = Callable[[float, Callable[[], None]], Cancellable]
 class Availability:
     """State of one object, up or down, with its reason. Owner: the object's subsystem."""
 
-    __slots__ = ("_clock", "_since", "attempts", "detail", "error", "name", "reported_at", "up")
+    __slots__ = ("_clock", "_since", "attempts", "detail", "error", "name", "reported_at", "unreported", "up")
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic, detail: str = "") -> None:
         """Create the state down, without a reason. name, detail: for `title`. clock: return seconds."""
@@ -35,6 +35,7 @@ class Availability:
         self.error = ""  # reason why it is down; empty while it is up, and before the first failure
         # Time of the log line that it is down; None: the log has no such line, or a later one that it is up again.
         self.reported_at: float | None = None
+        self.unreported = False  # it is down after it was up or new, and the log has no line about it yet
 
     @property
     def title(self) -> str:
@@ -52,6 +53,7 @@ class Availability:
             self.up = up
             self._since = self._clock()
         self.error = error
+        self.unreported = False
 
     def report(self) -> None:
         """Note that the log has a line that the object is down."""
@@ -102,9 +104,15 @@ class AvailabilityLog:
             del fallen[one]
             self._end_group(where)
 
+    def falter(self, one: Availability, reason: str) -> None:
+        """Note that an object is down for a reason that may be another object's. The next change decides on a line."""
+        self._end_wait(one)
+        one.change(False, reason)
+        one.unreported = True
+
     def fall_together(self, objects: Collection[Availability], reason: str, where: str) -> None:
         """Note that objects have lost their connection. Those that were down already have a line in the log."""
-        lost = [one for one in objects if one.up and one.reported_at is None]
+        lost = [one for one in objects if (one.up or one.unreported) and one.reported_at is None]
         for one in objects:
             self._end_wait(one)
             one.change(False, reason)

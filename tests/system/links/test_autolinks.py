@@ -216,7 +216,7 @@ def test_refused_auto_link_is_shown_and_retried(start_router: Callable[..., Auto
 # RabbitMQ refuses links in this way.
 @pytest.mark.parametrize("answer", [False, True], ids=["unanswered", "active"])
 def test_auto_link_with_ended_session_shows_reason(start_router: Callable[..., AutoLinkRouter], answer: bool) -> None:
-    host = start_router(auto_link("out"), auto_link("in"))
+    host = start_router(auto_link("out", "q.2"), auto_link("in"))
     found = links(host.container(), answer=answer)
     found["in"].session.end(frames.error("amqp:not-found", "no queue 'q.1' in vhost '/'"))
     for direction in ("in", "out"):
@@ -232,13 +232,40 @@ def test_auto_link_to_missing_queue_takes_no_other_auto_links_along(
     container = host.container()
     found = links(container)
     found["in"].session.end(frames.error("amqp:not-found", "no queue"))
+    (missing,) = [
+        link for link in (container.link_attached(), container.link_attached()) if isinstance(link, PeerSender)
+    ]
     for _ in range(2):
-        link = container.link_attached()
-        while isinstance(link, PeerReceiver):  # the link to the queue that exists
-            link = container.link_attached()
-        link.session.end(frames.error("amqp:not-found", "no queue"))
+        host.wait("out", "active")
+        missing.session.end(frames.error("amqp:not-found", "no queue"))
         host.wait("in", "failed")
         assert host.row("out")["operStatus"] == "active"
+        missing = container.link_attached()
+    host.router.wait_log(r"\(warning\) Auto link 'in' on container broker is down: amqp:not-found no queue")
+    assert host.router.log.count("Auto link 'out' on container broker is down") == 0, "another link was the reason"
+
+
+# brokers-and-edge.md AL-13.
+def test_auto_link_to_missing_queue_gets_no_messages_until_queue_exists(
+    start_router: Callable[..., AutoLinkRouter],
+) -> None:
+    """RabbitMQ 3.10 accepts the link that sends to a missing queue, and discards its messages."""
+    host = start_router(WAYPOINT, auto_link("out"), auto_link("in"))
+    container = host.container()
+    container.session_begun()
+    container.link_attached(answer=False).session.end(frames.error("amqp:not-found", "no queue 'q.1'"))
+    sender = host.client().sender("q.1", credit=False)
+    container.link_attached(answer=False).session.end(frames.error("amqp:not-found", "no queue 'q.1'"))
+    reason = "the broker has no 'q.1', and might discard messages for it: amqp:not-found no queue 'q.1'"
+    for name, text in (("in", "amqp:not-found no queue 'q.1'"), ("out", reason)):
+        assert host.wait(name, "failed")["lastError"] == text
+        host.router.wait_log(rf"\(warning\) Auto link '{name}' on container broker is down: {text}")
+    (row,) = [row for row in host.management.query("router.link") if row["owningAddr"] == "M0q.1"]
+    assert row["creditAvailable"] == 0
+    receiver, out = container.link_attached(timeout=6 + LATE), container.link_attached()
+    assert (type(receiver), type(out)) == (PeerSender, PeerReceiver)
+    host.wait("out", "active")
+    sender.wait_credit()
 
 
 def test_auto_link_with_ended_session_without_error_is_explained(start_router: Callable[..., AutoLinkRouter]) -> None:
@@ -248,7 +275,7 @@ def test_auto_link_with_ended_session_without_error_is_explained(start_router: C
 
 
 def test_lost_connection_deactivates_auto_links(start_router: Callable[..., AutoLinkRouter]) -> None:
-    host = start_router(auto_link("out"), auto_link("in"))
+    host = start_router(auto_link("out", "q.2"), auto_link("in"))
     container = host.container()
     found = links(container, answer=False)
     refuse(found["out"], "amqp:not-found", "gone")

@@ -41,6 +41,11 @@ def vhost(*group: str, name: str = "users", more: str = "") -> str:
         (BROKER + section("autoLink", "addr: q", "dir: in", "connection: brokr"), 9, "(did you mean 'broker'?)"),
         (CLIENTS + section("autoLink", "addr: q", "dir: in", "connection: clients"), 9, "needs role: route-container"),
         (CLIENTS + section("linkRoute", "prefix: q", "dir: in", "containerId: b"), 9, "no broker can connect"),
+        (
+            BROKER + section("autoLink", "addr: q", "dir: out", "connection: broker", "externalAddress: /amq/queue/q"),
+            10,
+            "RabbitMQ discards its messages while the queue is missing",
+        ),
         (BROKER + section("linkRoute", "prefix: q", "dir: in"), 6, "no effect without connection or containerId"),
         (CLIENTS + section("exchange", "name: e", "address: a"), 6, "no binding names it"),
         (CLIENTS + section("sslProfile", "name: p"), 6, "sslProfile 'p' is not used"),

@@ -272,13 +272,13 @@ def test_matching_containers_get_one_link_each(router):
     first, second = router.open(), router.open("other")
     requested = [message for message in router.take_orders() if isinstance(message, messages.Link)]
     assert [(message.conn, message.dir) for message in requested] == [
-        (first, "out"),
         (first, "in"),
+        (first, "out"),
         (second, "in"),
     ]
     links = [router.begin(message) for message in requested]
-    router.answer(requested[1], links[1])
-    assert router.shown("in") == AutoLinkStatus(requested[1].ref, "active", None)
+    router.answer(requested[0], links[0])
+    assert router.shown("in") == AutoLinkStatus(requested[0].ref, "active", None)
     router.close(first)
     assert router.shown("in") == AutoLinkStatus(requested[2].ref, "attaching", None)
 
@@ -409,3 +409,89 @@ def test_suspension_of_consumer_that_a_drain_withdrew_is_released():
     lose(router, requested, number)
     assert messages.Resume(number, number) in router.take_orders()
     assert not router.core.table.records["M0q"].consumers
+
+
+QUEUE = "autoLink {\n name: out\n address: q\n direction: out\n connection: brokers\n externalAddress: there\n}\n" + IN
+NO_QUEUE = "amqp:not-found no queue 'there'"
+
+
+# brokers-and-edge.md AL-13.
+def test_sender_to_queue_waits_until_broker_accepts_receiver():
+    router = AutoLinkCore(QUEUE)
+    router.open()
+    requested = take_links(router)
+    assert set(requested) == {"in"}
+    assert router.shown("out").state == "attaching"
+    router.answer(requested["in"], router.begin(requested["in"]))
+    requested = take_links(router)
+    assert set(requested) == {"out"}
+    router.answer(requested["out"], router.begin(requested["out"]))
+    assert router.shown("out").state == "active"
+
+
+# brokers-and-edge.md AL-13.
+def test_sender_to_missing_queue_is_held_until_queue_exists():
+    router = AutoLinkCore(QUEUE)
+    router.open()
+    requested = take_links(router)["in"]
+    router.detach(requested, router.begin(requested), "amqp:not-found", "no queue")
+    assert take_links(router) == {}
+    reason = "the broker has no 'there', and might discard messages for it: no queue"
+    assert router.shown("out") == AutoLinkStatus(None, "failed", reason)
+    assert router.availability("out").error == reason
+    router.clock.advance(FIRST_RETRY)
+    requested = take_links(router)
+    assert set(requested) == {"in"}
+    router.answer(requested["in"], router.begin(requested["in"]))
+    assert set(take_links(router)) == {"out"}
+
+
+# brokers-and-edge.md AL-13.
+def test_deleted_queue_closes_active_sender():
+    router = AutoLinkCore(QUEUE)
+    router.open()
+    receiver = take_links(router)["in"]
+    number = router.begin(receiver)
+    router.answer(receiver, number)
+    sender = take_links(router)["out"]
+    router.answer(sender, router.begin(sender))
+    router.take_orders()
+    router.detach(receiver, number, "amqp:resource-deleted", None)
+    assert [type(each) for each in router.take_orders()] == [messages.Unlink]
+    assert router.shown("out").state == "failed"
+
+
+# brokers-and-edge.md AL-13.
+def test_sender_attaches_if_receiver_is_refused_for_another_reason_or_deleted():
+    router = AutoLinkCore(QUEUE)
+    router.open()
+    requested = take_links(router)["in"]
+    router.detach(requested, router.begin(requested), "amqp:unauthorized-access", "no")
+    assert set(take_links(router)) == {"out"}
+    router = AutoLinkCore(QUEUE)
+    router.open()
+    take_links(router)
+    router.auto_links.replace([link for link in router.configuration.auto_links if link.name == "out"])
+    assert set(take_links(router)) == {"out"}
+
+
+def test_session_end_is_ascribed_to_link_that_fails_again():
+    """RabbitMQ ends the session of all auto links because one of them has no queue."""
+    router = AutoLinkCore(QUEUE + IN.replace("name: in", "name: other").replace("there", "here"))
+    router.open()
+    requested = [each for each in router.take_orders() if isinstance(each, messages.Link)]
+    assert [each.address for each in requested] == ["there", "here"]
+    for each in requested:
+        router.detach(each, router.begin(each), "", NO_QUEUE)
+    assert router.availability("other").unreported
+    assert router.availability("in").reported_at is None
+    assert take_links(router) == {}, "the broker may have the queue of the link that sends"
+    router.clock.advance(FIRST_RETRY + RETRY)
+    requested = [each for each in router.take_orders() if isinstance(each, messages.Link)]
+    assert all(each.session for each in requested)
+    there, here = sorted(requested, key=lambda each: each.address, reverse=True)
+    router.answer(here, router.begin(here))
+    router.detach(there, router.begin(there), "", NO_QUEUE)
+    assert router.availability("in").reported_at is not None
+    assert router.availability("other").reported_at is None
+    assert router.shown("out").error.endswith(NO_QUEUE)

@@ -161,8 +161,8 @@ def test_producers_without_consumer_are_explained(router):
     body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "no consumer")
     assert body["findings"] == [
-        "No consumer: its producers (1) get no credit; messages sent on anonymous links are released, and dropped if "
-        "they were sent settled"
+        "No consumer: its producers (1) get no credit; messages sent with earlier credit, or on anonymous links, are "
+        "released, and dropped if they were sent settled"
     ]
 
 

@@ -168,3 +168,19 @@ def test_forgotten_object_does_not_hold_back_others(objects: Objects) -> None:
     objects.changes.forget(gone, WHERE)
     assert objects.log.take() == ["Auto link 'kept' on connection broker is up again after 1 s"]
     objects.changes.forget(objects.make("other"), WHERE)
+
+
+def test_faltering_object_gets_line_only_with_next_failure(objects: Objects) -> None:
+    own, lost, well = objects.make("own"), objects.make("lost"), objects.make("well")
+    for one in (own, lost, well):
+        objects.changes.rise(one, WHERE)
+        objects.changes.falter(one, "perhaps another's")
+        assert (one.up, one.error) == (False, "perhaps another's")
+    assert objects.log.take() == []
+    objects.changes.rise(well, WHERE)
+    objects.changes.fall(own, "no queue", WHERE)
+    objects.changes.fall_together([own, lost], "gone", WHERE)
+    assert objects.log.take() == [
+        "Auto link 'own' on connection broker is down: no queue",
+        "Auto link 'lost' on connection broker is down: gone",
+    ]

@@ -110,6 +110,6 @@ def test_series_of_brokers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_links_with_equal_labels_share_series() -> None:
     router = RouterWithBroker(CONNECTOR % "" + AUTO_LINK % 0)
     (config,) = [config for config, _, _ in router.core.auto_links.states()]
-    router.core.auto_links.add(replace(config, identity="other"))
+    router.core.auto_links.replace([config, replace(config, identity="other")])
     assert len(router.core.auto_links.states()) == 2
     assert len(router.samples()["sluice_auto_link_up"]) == 1
