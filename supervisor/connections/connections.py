@@ -162,6 +162,8 @@ def describe_end(connection: RegisteredConnection, ending: ConnectionEnd, error:
     """Describe why a connection has ended, in the words of the peer if it gave a reason."""
     if error is None and ending is ConnectionEnd.ORPHANED:
         error = _ORPHANED
+    if error == _ABORTED:  # Dispatch's words for it read like an error in a frame
+        return "the peer has closed the TCP connection without an AMQP close"
     if error is not None:
         return describe_error(error)
     if connection.closing:

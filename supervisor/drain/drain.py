@@ -105,6 +105,9 @@ class RouterDrain:
         else:
             self._begin_hand_over(hand_over, now)
         self._services.connectors.stop()
+        # Brokers lose their connections because this router exits: no outage.
+        self._core.auto_links.stop()
+        self._core.link_routes.stop()
         if self._core.uplink is not None:
             self._core.uplink.absence.end()
         self._core.absent_routers.end()

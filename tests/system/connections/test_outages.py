@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -191,3 +193,25 @@ def test_refused_links_of_link_route_are_counted(start: Start, brokers: Callable
     assert (row["attempts"], row["refusals"], row["downReason"]) == (1, 1, None)
     assert row["lastRefusal"] == "amqp:not-found no queue 'a'"
     assert scrape(own.router.ports["web"]).sum("sluice_link_route_refusals_total", link_route="r") == 1
+
+
+@pytest.mark.disturbs
+def test_dropped_connection_is_outage_and_drain_is_none(start: Start, brokers: Callable[..., ScriptedBroker]) -> None:
+    broker = brokers()
+    route: Section = ("linkRoute", {"name": "r", "prefix": "lr", "direction": "in", "connection": "good"})
+    grace: Section = ("router", {"shutdownGraceSeconds": 20})
+    sections = [grace, listener("amqp"), WEB, connector(broker, "good"), auto_link("feed", "out"), route]
+    router = start(sections, 1)
+    container = broker.serve()
+    answer(container, 1)
+    router.wait_log("Auto Link Activated 'feed'")
+    container.drop()
+    reason = "the peer has closed the TCP connection without an AMQP close"
+    for name in ("Connector 'good'", "Auto link 'feed' on connection good", "Link route 'r' on connection good"):
+        router.wait_log(rf"\(warning\) {name} is down: {reason}")
+    answer(broker.serve(timeout=20), 1)
+    router.wait_log(r"\(notice\) Auto link 'feed' on connection good is up again after \d+ s", LONG)
+    lines = router.log.count("down: ")
+    os.kill(router.pid, signal.SIGTERM)
+    router.wait_log("Drained: all connections are closed", LONG)
+    assert router.log.count("down: ") == lines
