@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 PROC: Final = Path("/proc/self")
 # Files by controller: of version 2, and of version 1.
 CPU_FILES: Final = ("cpu.max", "cpu.cfs_quota_us")
+CPU_COUNTS: Final = "cpu.stat"  # beside the limit, in both versions
 CPU_PERIOD: Final = "cpu.cfs_period_us"  # version 1; in version 2 it is the second word of cpu.max
 MEMORY_FILES: Final = ("memory.max", "memory.limit_in_bytes")
 # Version 1 shows a missing limit of memory as the largest multiple of a page.
@@ -24,6 +25,13 @@ class CgroupLimit(NamedTuple):
 
     value: float  # cores, or octets
     file: str
+
+
+class CgroupThrottling(NamedTuple):
+    """Effect of a limit of processor time, since the group exists."""
+
+    periods: int  # periods in which the group had work
+    throttled: int  # periods of these in which the kernel stopped it, because it had used its time
 
 
 class CgroupLimits(NamedTuple):
@@ -52,6 +60,15 @@ def read_limits(proc: Path = PROC, root: Path = Path("/")) -> CgroupLimits:
         min(_limits(groups, mounts, root, "cpu"), default=None),
         min(_limits(groups, mounts, root, "memory"), default=None),
     )
+
+
+def read_throttling(limit: CgroupLimit, root: Path = Path("/")) -> CgroupThrottling | None:
+    """Return how often a limit of cores was reached; None if the kernel does not say. root: as for `read_limits`."""
+    words = _words(root / PurePosixPath(limit.file).parent.relative_to("/") / CPU_COUNTS)
+    counts = dict(zip(words[::2], words[1::2], strict=False))
+    if "nr_periods" not in counts or "nr_throttled" not in counts:
+        return None
+    return CgroupThrottling(int(counts["nr_periods"]), int(counts["nr_throttled"]))
 
 
 def _limits(groups: list[str], mounts: list[str], root: Path, controller: str) -> Iterator[CgroupLimit]:

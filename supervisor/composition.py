@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sluice.router.addressing.address import EDGE_MODE, INTERIOR_MODE, MOBILE, key
 from sluice.router.addressing.address import LOCAL as LOCAL_CLASS
+from sluice.router.cgroup import read_limits
 from sluice.router.config.entities import Configuration
 from sluice.router.log import ProcessLog
 from sluice.router.policy.management import SERVED_KEYS
@@ -42,6 +43,7 @@ from sluice.supervisor.edge.router_links import RouterLinks
 from sluice.supervisor.edge.uplink import Uplink
 from sluice.supervisor.history.history import FigureHistory
 from sluice.supervisor.history.neighbourhood import Neighbourhood
+from sluice.supervisor.history.processor_limit import ProcessorLimit
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.journal.replicas import Replicas
 from sluice.supervisor.linkroutes.local import LocalLinkRoutes
@@ -204,7 +206,8 @@ class RouterCore(Core):
             None if self.uplink is None else self.uplink.lookups,
         )  # fmt: skip
 
-        self.history = FigureHistory(self.waker, Neighbourhood(self.routers, self.uplink), log)
+        limit = ProcessorLimit(read_limits().cores, log)
+        self.history = FigureHistory(self.waker, Neighbourhood(self.routers, self.uplink), limit, log)
 
         events.add(
             # Log settings and profiles come first in a snapshot.

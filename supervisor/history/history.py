@@ -17,6 +17,7 @@ from sluice.supervisor.history.events import HistoryEvents
 from sluice.supervisor.history.figures import FigureReading
 from sluice.supervisor.history.file import HistoryFileError, read_history, write_history
 from sluice.supervisor.history.neighbourhood import Neighbourhood
+from sluice.supervisor.history.processor_limit import ProcessorLimit
 from sluice.supervisor.history.ring import HistoryRing
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.runtime.waker import Waker
@@ -37,10 +38,11 @@ LOG_MODULE: Final = "SERVER"
 class FigureHistory(Subsystem):
     """Rings of figures, and events. Owner: the core."""
 
-    def __init__(self, waker: Waker, neighbourhood: Neighbourhood, log: ProcessLog) -> None:
+    def __init__(self, waker: Waker, neighbourhood: Neighbourhood, limit: ProcessorLimit, log: ProcessLog) -> None:
         self.rings: Final = [HistoryRing(step, size) for step, size in RINGS]
         self.events: Final = HistoryEvents()
         self.loads: Mapping[int, float] = {}  # by worker, the share of a core that it used before the last reading
+        self.limit: Final = limit
         self._waker: Final = waker
         self._neighbourhood: Final = neighbourhood
         self._log: Final = log
@@ -127,6 +129,9 @@ class FigureHistory(Subsystem):
             ring.add(nearest, reading)
         for kind, text in self._neighbourhood.changes():
             self._event(kind, text)
+        throttled = self.limit.take()
+        if throttled is not None:
+            self._event("processor", throttled)
         if self._saved is None:
             self._saved = reading.clock
         if self._path is not None and reading.clock - self._saved >= SAVED_EVERY:

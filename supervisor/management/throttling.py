@@ -18,6 +18,8 @@ SECOND: Final = 1_000_000_000  # ns
 CROWDED: Final = 0.75
 # Share of a core from which on connections of a worker wait for their slices.
 BUSY: Final = 0.9
+# Share of the periods in which the kernel stops the control group from which on latency suffers.
+STOPPED: Final = 0.1
 _NAMED: Final = 5  # quotas named in findings
 
 
@@ -45,7 +47,7 @@ class ThrottledSenders:
 
     def findings(self) -> list[str]:
         """Return a sentence for each limit that slows these senders down."""
-        return [*self._quotas(), *self._workers()]
+        return [*self._quotas(), *self._workers(), *self._processors()]
 
     def _quotas(self) -> Iterator[str]:
         now = time.monotonic_ns()
@@ -71,6 +73,11 @@ class ThrottledSenders:
             if load >= BUSY:
                 text = f"Worker {worker} has used {load:.0%} of its core in the last seconds"
                 yield f"{text}: {_senders(count)} for their turn"
+
+    def _processors(self) -> Iterator[str]:
+        limit = self._context.core.history.limit
+        if self._by_worker and limit.share >= STOPPED:
+            yield f"{limit.text}: {_senders(sum(self._by_worker.values()))} meanwhile"
 
 
 def used_up(bound: LimitedUsage, counters: dict[str, int], now: int) -> list[str]:

@@ -60,6 +60,10 @@ ROUTER: Final = (
     _counter(
         "sluice_reloads_total", "Reloads of the configuration: `success`, or `failure` if it was refused.", "outcome"
     ),
+    _counter("sluice_cpu_periods_total", "Periods in which the control group that limits the router's cores had work."),
+    _counter(
+        "sluice_cpu_throttled_periods_total", "Periods of these in which the kernel stopped the group at its limit."
+    ),
     _counter(
         "sluice_trace_spans_total",
         "Spans of traced deliveries: `recorded`, `dropped` at a bound of a worker, `exported`, `unexported` if the "

@@ -9,6 +9,7 @@ from typing import Any, Final
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
+from sluice.router.cgroup import CgroupThrottling
 from sluice.router.config.entities import RouterConfig
 from sluice.router.config.policy_entities import SharedLimits
 from sluice.router.ring.layout import DROP_NAMES
@@ -157,6 +158,9 @@ class MetricsBuilder:
         reloads = families.open(DEFINITIONS["sluice_reloads_total"])
         for outcome, count in self._core.audit.trail.reloads.items():
             reloads.add((outcome,), count)
+        throttling = self._core.history.limit.counts or CgroupThrottling(0, 0)
+        families.single(DEFINITIONS["sluice_cpu_periods_total"], throttling.periods)
+        families.single(DEFINITIONS["sluice_cpu_throttled_periods_total"], throttling.throttled)
         spans = families.open(DEFINITIONS["sluice_trace_spans_total"])
         for result, count in self._core.delivery_traces.counts().items():
             spans.add((result,), count)

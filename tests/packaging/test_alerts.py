@@ -95,6 +95,10 @@ CASES = {
         {'sluice_worker_cpu_seconds_total{worker="1"}': "0+51x60"},
         WORKER,
     ),
+    "SluiceProcessorThrottled": Case(
+        {"sluice_cpu_throttled_periods_total": "0+180x60", "sluice_cpu_periods_total": "0+600x60"},
+        {"sluice_cpu_throttled_periods_total": "0+120x60", "sluice_cpu_periods_total": "0+600x60"},
+    ),
     "SluiceInternalError": Case(
         {'sluice_worker_failed_checks_total{worker="1"}': "0x54 1x20"},
         {'sluice_worker_failed_checks_total{worker="1"}': "1x60"},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.router.cgroup import CgroupLimit, CgroupLimits, read_limits
+from sluice.router.cgroup import CgroupLimit, CgroupLimits, CgroupThrottling, read_limits, read_throttling
 
 V2 = "31 23 0:28 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
 V1 = """\
@@ -78,3 +78,12 @@ def test_missing_files_set_no_limit(tmp_path):
     assert limits(tmp_path, "0::/a\n4:memory:/a\n", V2) == CgroupLimits()
     assert read_limits(tmp_path / "nothing") == CgroupLimits()
     assert CgroupLimits().whole_cores is None
+
+
+def test_throttling_is_read_beside_limit(tmp_path):
+    limit = CgroupLimit(0.5, "/sys/fs/cgroup/a/cpu.max")
+    assert read_throttling(limit, tmp_path) is None
+    folder = tmp_path / "sys/fs/cgroup/a"
+    folder.mkdir(parents=True)
+    (folder / "cpu.stat").write_text("usage_usec 9\nnr_periods 40\nnr_throttled 12\nthrottled_usec 7\n")
+    assert read_throttling(limit, tmp_path) == CgroupThrottling(40, 12)

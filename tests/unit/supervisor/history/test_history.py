@@ -21,6 +21,7 @@ from sluice.supervisor.history import history
 from sluice.supervisor.history.figures import FigureReading
 from sluice.supervisor.history.history import FigureHistory
 from sluice.supervisor.history.neighbourhood import Neighbourhood
+from sluice.supervisor.history.processor_limit import ProcessorLimit
 from sluice.supervisor.runtime.waker import Waker
 from tests.unit.supervisor.history.readings import reading
 
@@ -41,7 +42,7 @@ class HistoryRouter:
         waker.connect(asyncio.get_running_loop(), lambda: None)
         monkeypatch.setattr(waker, "later", self._later)
         self._counts = itertools.count()
-        self.history = FigureHistory(waker, Neighbourhood(None, None), self.log)
+        self.history = FigureHistory(waker, Neighbourhood(None, None), ProcessorLimit(None, self.log), self.log)
         self.history.measure(self._read)
 
     def _later(self, seconds: float, function: Callable[[], None]) -> Any:

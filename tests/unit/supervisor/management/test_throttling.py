@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from sluice.router.cgroup import CgroupLimit
 from sluice.router.config.policy_entities import SharedLimits
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 from sluice.router.testing.interworker import set_worker
+from sluice.supervisor.history.processor_limit import ProcessorLimit
 from sluice.supervisor.management.throttling import SECOND, used_up
 from sluice.supervisor.policy.shared_usage import LimitedUsage, SharedUsage
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 NOW = 10**15  # ns
 MIB = 1 << 20
+QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 
 
 def findings(router: ManagedRouter, address: str) -> list[str]:
@@ -56,6 +60,19 @@ def test_worker_near_its_memory_limit_is_named() -> None:
         f"Worker 0 holds {limit * 3 // 4} MiB of messages that receivers have not taken, of at most {limit}: "
         "near this limit 1 sender to this address waits for credit"
     )
+
+
+def test_control_group_that_is_stopped_is_named() -> None:
+    router = ManagedRouter()
+    router.link(router.connection(), "in", "q", credit=1)
+    router.core.history.limit = ProcessorLimit(CgroupLimit(0.5, "/cpu.max"), ProcessLog(QUIET))  # type: ignore[misc]
+    router.core.history.limit.share = 0.62
+    assert findings(router, "q")[-1] == (
+        "The control group may use 0.5 cores (/cpu.max) and was stopped in 62% of its periods: "
+        "1 sender to this address waits meanwhile"
+    )
+    router.core.history.limit.share = 0.05
+    assert not any("control group" in each for each in findings(router, "q"))
 
 
 def test_busy_worker_is_named_with_the_senders_that_it_has() -> None:
