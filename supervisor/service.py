@@ -112,7 +112,7 @@ class Supervisor:
         self._lag = Lag()
         region = shared.region
         core.policy.measure(region)
-        core.history.measure(FigureReader(core, region).read)
+        core.history.measure(FigureReader(core, region).read, lambda: self._services.connectors.states())
         self._health = Health(
             core, self._lag, self._listener_states, lambda: self._ended.done() or self._drain.active,
             connectors=lambda: self._services.connectors.states(),

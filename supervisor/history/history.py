@@ -13,12 +13,14 @@ from sluice.router.config.policy_entities import VhostConfig
 from sluice.router.log import WARNING, ProcessLog
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.history.connector_changes import ConnectorChanges
 from sluice.supervisor.history.events import HistoryEvents
 from sluice.supervisor.history.figures import FigureReading
 from sluice.supervisor.history.file import HistoryFileError, read_history, write_history
 from sluice.supervisor.history.neighbourhood import Neighbourhood
 from sluice.supervisor.history.processor_limit import ProcessorLimit
 from sluice.supervisor.history.ring import HistoryRing
+from sluice.supervisor.runtime.availability import ConnectorStates
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.runtime.waker import Waker
 from sluice.supervisor.subsystem import Subsystem
@@ -47,6 +49,8 @@ class FigureHistory(Subsystem):
         self._neighbourhood: Final = neighbourhood
         self._log: Final = log
         self._read: Callable[[], FigureReading] | None = None
+        self._connectors: Callable[[], ConnectorStates] = tuple
+        self._connector_changes: Final = ConnectorChanges()
         self._path: str | None = None
         self._stopped = False
         self._threads: Threads | None = None
@@ -54,9 +58,10 @@ class FigureHistory(Subsystem):
         self._timer: Cancellable | None = None
         self._starting: asyncio.Task[None] | None = None
 
-    def measure(self, read: Callable[[], FigureReading]) -> None:
-        """Set the source of readings. Without one, there are only events."""
+    def measure(self, read: Callable[[], FigureReading], connectors: Callable[[], ConnectorStates] = tuple) -> None:
+        """Set the source of readings, and of the states of connectors. Without readings, there are fewer events."""
         self._read = read
+        self._connectors = connectors
 
     # Life and configuration
 
@@ -127,7 +132,7 @@ class FigureHistory(Subsystem):
         nearest = round(now / STEP) * STEP
         for ring in self.rings:
             ring.add(nearest, reading)
-        for kind, text in self._neighbourhood.changes():
+        for kind, text in (*self._neighbourhood.changes(), *self._connector_changes.take(self._connectors())):
             self._event(kind, text)
         throttled = self.limit.take()
         if throttled is not None:

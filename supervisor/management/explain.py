@@ -103,7 +103,7 @@ def explain(request: Request, context: AgentContext) -> Generator[None, None, Re
         row["stalls"] = stalls.get((number, True), [])
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
     for row in found.values():
-        del row["stalls"], row["stuckConsumers"]
+        del row["stalls"], row["stuckConsumers"], row["holders"]
     if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
         add_brokers(context, name, verdict)
     if cls == MOBILE and verdict["verdict"].startswith(_WITHOUT_CONSUMERS):
@@ -193,6 +193,7 @@ def _record(context: AgentContext, record: AddressRecord, limit: int) -> dict[st
         "consumersAble": 0,  # consumers without a stall
         "longestWithoutCreditSeconds": None,
         "deliveriesStuck": 0,
+        "holders": [],  # unsettled deliveries and connection of each consumer that has any; not in the answer
         "stuckConsumers": [],  # stuck deliveries and connection of each consumer that has any; not in the answer
         "deliveriesWaiting": 0,  # deliveries counted as egress but not written yet
         "remoteCount": len(record.remotes or ()),
@@ -290,6 +291,8 @@ def _add_link(
     kind = "consumer" if link.consumer else "producer"
     row[f"{kind}Count"] += 1
     if link.consumer:
+        if counters["unsettled"]:
+            row["holders"].append((counters["unsettled"], link.connection))
         if counters["stuck"]:
             row["deliveriesStuck"] += counters["stuck"]
             row["stuckConsumers"].append((counters["stuck"], link.connection))
@@ -452,6 +455,13 @@ def _verdict_here(record: dict[str, Any]) -> dict[str, Any]:
         taken["findings"] += [_capital(f"{peer_of(connection)} has {count} of them") for count, connection in holders]
         if len(record["stuckConsumers"]) > _STALLS:
             taken["findings"].append(f"… and {len(record['stuckConsumers']) - _STALLS} more")
+    elif record["holders"]:
+        # Deliveries are stuck only after ten seconds and the next check, but their senders wait already.
+        unsettled = sum(held for held, _ in record["holders"])
+        most, connection = max(record["holders"], key=lambda each: each[0])
+        deliveries = "1 delivery waits" if unsettled == 1 else f"{unsettled} deliveries wait"
+        which = f"{most} of them" if most < unsettled else "it" if unsettled == 1 else "them"
+        taken["findings"].append(f"{deliveries} for the outcome of a consumer: {peer_of(connection)} has {which}")
     return taken
 
 

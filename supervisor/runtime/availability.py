@@ -4,9 +4,10 @@ Does no input or output.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from sluice.router.config.entities import ConnectorConfig
 from sluice.router.log import NOTICE, WARNING, ProcessLog
 from sluice.supervisor.runtime.waker import Cancellable
 
@@ -62,6 +63,10 @@ class Availability:
     def outage(self) -> float:
         """Return the seconds from the log line that the object is down to the last change, which made it up."""
         return 0.0 if self.reported_at is None else self._since - self.reported_at
+
+
+# All connectors with their state.
+ConnectorStates = Sequence[tuple[ConnectorConfig, Availability]]
 
 
 class AvailabilityLog:

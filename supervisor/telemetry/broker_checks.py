@@ -4,21 +4,19 @@ They count only for connectors with `readyWithout: no`, and for what is attached
 clients also without a broker.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from sluice.router.config.entities import ConnectorConfig
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.links.auto import AutoLinkState
-from sluice.supervisor.runtime.availability import Availability
+from sluice.supervisor.runtime.availability import Availability, ConnectorStates
 from sluice.supervisor.telemetry.health_check import HealthCheckResult
 
 MAX_CONNECTORS: Final = 100  # connectors with a check of their own
 MAX_NAMES: Final = 5  # names in the text of one check
 
 # Connectors with their availability.
-ConnectorStates = Sequence[tuple[ConnectorConfig, Availability]]
 # Object that is down: the name of its connection, and its availability.
 _Down = tuple[str | None, Availability]
 

@@ -7,7 +7,7 @@ from typing import Final
 from sluice.router.config.entities import AutoLinkConfig, LinkRouteConfig
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.links.auto import AutoLinkState
-from sluice.supervisor.telemetry.broker_checks import ConnectorStates
+from sluice.supervisor.runtime.availability import ConnectorStates
 from sluice.supervisor.telemetry.catalogue import DEFINITIONS
 from sluice.supervisor.telemetry.page import Families
 

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
 from sluice.supervisor.composition import RouterCore
-from sluice.supervisor.telemetry.broker_checks import ConnectorStates, check_brokers
+from sluice.supervisor.runtime.availability import ConnectorStates
+from sluice.supervisor.telemetry.broker_checks import check_brokers
 from sluice.supervisor.telemetry.health_check import HealthCheckResult
 from sluice.supervisor.tls.profiles import CredentialsState
 

@@ -55,7 +55,8 @@ def test_consumers_and_producers_are_listed(router):
     router.link(here, "in", "closest/q", credit=250, capacity=250)
     router.link(here, "out", "closest/other", credit=1)
     body = explain(router, "closest/q")
-    assert (body["reachable"], body["verdict"], body["findings"]) == (True, "reachable", ["1 consumer with credit"])
+    assert (body["reachable"], body["verdict"], body["findings"][0]) == (True, "reachable", "1 consumer with credit")
+    assert body["findings"][1].endswith(f"connection {there.number}) has them")
     (found,) = body["records"]
     assert (found["key"], found["phase"], found["treatment"], found["priority"]) == ("M0closest/q", "0", "closest", 7)
     assert (found["consumerCount"], found["producerCount"]) == (1, 1)
@@ -137,6 +138,19 @@ def test_stalled_producers_are_named(router):
     assert rows[0] == {"stall": None, "stallSeconds": 0, "stallText": None}
     assert rows[1]["stallSeconds"] >= 9
     assert rows[1]["stallText"].startswith("250 deliveries")
+
+
+def test_unsettled_deliveries_are_reported_before_they_are_stuck(router):
+    connection = router.connection()
+    router.link(connection, "out", "q", credit=5, unsettled=1)
+    body = explain(router, "q")
+    client = f"client '{connection.container}' ({connection.peer}, connection {connection.number})"
+    assert body["verdict"] == "reachable"
+    assert body["findings"][1:] == [f"1 delivery waits for the outcome of a consumer: {client} has it"]
+    router.link(connection, "out", "q", credit=5, unsettled=2)
+    finding = f"3 deliveries wait for the outcome of a consumer: {client} has 2 of them"
+    assert explain(router, "q")["findings"][1:] == [finding]
+    assert "holders" not in body["records"][0]
 
 
 def test_stuck_deliveries_are_reported(router):
