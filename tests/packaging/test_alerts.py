@@ -234,8 +234,8 @@ CASES = {
         PROFILE,
     ),
     "SluiceLoginsFail": Case(
-        {'sluice_logins_failed_total{listener="main", mechanism="PLAIN"}': "0+40x60"},
-        {'sluice_logins_failed_total{listener="main", mechanism="PLAIN"}': "0+20x60"},
+        {'sluice_logins_failed_total{listener="main", mechanism="PLAIN"}': "0+15x60"},
+        {'sluice_logins_failed_total{listener="main", mechanism="PLAIN"}': "0+10x60"},
         {"listener": "main"},
     ),
     "SluicePolicyRefusals": Case(
