@@ -46,6 +46,7 @@ from sluice.supervisor.history.reader import FigureReader
 from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
+from sluice.supervisor.management.usage_view import register_usage
 from sluice.supervisor.otlp.collector_export import CollectorExport
 from sluice.supervisor.otlp.metric_pages import MetricSource
 from sluice.supervisor.runtime.host_names import AddressesByHosts, Resolver, place
@@ -58,6 +59,7 @@ from sluice.supervisor.takeover.predecessor import Predecessor
 from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.telemetry import Telemetry
 from sluice.supervisor.telemetry.usage import Usage
+from sluice.supervisor.telemetry.usage_meter import UsageMeter
 from sluice.supervisor.tls.profiles import TlsStartError
 
 if TYPE_CHECKING:
@@ -161,6 +163,7 @@ class Supervisor:
         self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded, manager)
         register_reload(self._reloads)
         register_show(self._reloads)
+        register_usage(UsageMeter(core, region, usage))
         register_drain(self.drain)
         offered = OfferedRouter(core, self._services, self._live, self._drain, manager, self._ended.done)
         self._offer = TakeOverOffer(loop, shared.directory.path, offered, log)

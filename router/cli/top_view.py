@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from sluice.router.cli.client import ManagementClient, Row
+from sluice.router.cli.client import ManagementClient, NotImplementedStatus, Row
 from sluice.router.cli.output import one_line
 from sluice.router.cli.stat.addresses import class_of, phase_of, text_of
 from sluice.router.cli.table import long_time, memory, short_time
@@ -30,6 +30,10 @@ _LINK_COLUMNS: Final = [
     "identity", "connectionId", "linkDir", "owningAddr", "deliveryCount", "unsettledCount", "undeliveredCount",
     "creditAvailable", "zeroCreditSeconds", "settleRate", "linkName",
 ]  # fmt: skip
+#: Columns of a vhost in the answer to GET-USAGE, and the name of the row of all vhosts without a row of their own.
+_USAGE: Final = ("deliveriesIn", "deliveriesOut", "octetsIn", "octetsOut")
+_OTHER: Final = "other"
+OTHER_VHOSTS: Final = "(other vhosts)"
 _RATES: Final = [
     ("in", "deliveriesIngress"),
     ("out", "deliveriesEgress"),
@@ -50,7 +54,7 @@ class RouterSample(Struct, frozen=True):
     workers: dict[int, Row]
     addresses: dict[str, Row]
     links: dict[str, Row]
-    vhosts: dict[str, Row]  # vhosts, and groups under `VHOST, GROUP`
+    vhosts: dict[str, Row]  # vhosts, groups under `VHOST, GROUP`, and OTHER_VHOSTS
     history: Row | None = None  # answer to GET-HISTORY
 
 
@@ -66,7 +70,7 @@ def take_sample(client: ManagementClient) -> RouterSample:
         {worker["worker"]: worker for worker in _escaped(client.node_call("GET-WORKERS"))},
         {row["name"]: row for row in rows("router.address", _ADDRESS_COLUMNS)},
         {row["identity"]: row for row in rows("router.link", _LINK_COLUMNS)},
-        dict(_shares(rows("vhostStats"))),
+        dict(_with_usage(_shares(rows("vhostStats")), _escaped(_read_usage(client)))),
         _escaped(read_history(client)),
     )
 
@@ -79,7 +83,7 @@ def sample_as_map(sample: RouterSample) -> dict[str, Any]:
         "workers": list(sample.workers.values()),
         "addresses": list(sample.addresses.values()),
         "links": list(sample.links.values()),
-        "vhosts": [{"name": name, **row} for name, row in sample.vhosts.items()],
+        "vhosts": [{**row, "name": name} for name, row in sample.vhosts.items()],
     }
 
 
@@ -90,6 +94,34 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, dict):
         return {_escaped(name): _escaped(item) for name, item in value.items()}
     return [_escaped(item) for item in value] if isinstance(value, list) else value
+
+
+def _read_usage(client: ManagementClient) -> list[Row]:
+    """Return the use of the router by vhost; nothing if the router does not count it, as routers of 1.19."""
+    try:
+        answer: list[Row] = client.node_call("GET-USAGE")
+    except NotImplementedStatus:
+        return []
+    return answer
+
+
+def _with_usage(shares: Iterable[tuple[str, Row]], usage: list[Row]) -> Iterable[tuple[str, Row]]:
+    """Yield vhosts and groups with the deliveries of their clients, and last the vhosts that are counted together.
+
+    Deliveries of a group, or of a vhost that is counted with others, are None unless a limit counts its messages.
+    """
+    known = {row["vhost"]: row for row in usage}
+    for name, row in shares:
+        given = known.get(name)
+        if given is not None and name != _OTHER:
+            yield name, {**row, **{column: given[column] for column in _USAGE}}
+        else:
+            received = {"deliveriesIn": row.get("messages"), "octetsIn": row.get("octets")}
+            yield name, {**row, **dict.fromkeys(_USAGE), **received}
+    if _OTHER in known:
+        other = known[_OTHER]
+        yield OTHER_VHOSTS, {**other, "links": other["linksIn"] + other["linksOut"], "addresses": None,
+                             "messages": None}  # fmt: skip
 
 
 def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:
@@ -308,18 +340,19 @@ def _vhosts(
         return
     heads = [
         ("vhost, group", NAME), ("connections", NUMBER), ("links", NUMBER), ("addresses", NUMBER),
-        ("messages/s", NUMBER), ("octets/s", NUMBER), ("buffered", NUMBER), ("held back/s", NUMBER),
+        ("in/s", NUMBER), ("out/s", NUMBER), ("octets in/s", NUMBER), ("octets out/s", NUMBER), ("buffered", NUMBER),
+        ("held back/s", NUMBER),
     ]  # fmt: skip
     table = FittedTable("Vhosts", heads)
-    found = {name: row for name, row in now.vhosts.items() if state.matches(name)}
+    found = {name: {**row, "name": name} for name, row in now.vhosts.items() if state.matches(name)}
     by_rate = TopState(offset=state.offset)
-    for row, earlier in _busiest(found, before.vhosts, ("messages", "connections"), seconds, rows, by_rate):
-        name = next(name for name, each in now.vhosts.items() if each is row)
+    busy = ("deliveriesIn", "deliveriesOut", "connections")
+    for row, earlier in _busiest(found, before.vhosts, busy, seconds, rows, by_rate):
         counted = row["messages"] is not None
         table.add_row(
-            name,
-            *(f"{row[column]:,}" for column in ("connections", "links", "addresses")),
-            *(_shown(rate(row, earlier, column, seconds)) if counted else "-" for column in ("messages", "octets")),
+            row["name"],
+            *("-" if row[column] is None else f"{row[column]:,}" for column in ("connections", "links", "addresses")),
+            *(_shown(None if row[column] is None else rate(row, earlier, column, seconds)) for column in _USAGE),
             memory(row["bufferedOctets"]) if counted else "-",
             _shown(rate(row, earlier, "creditHeldBack", seconds)) if counted else "-",
         )

@@ -13,7 +13,7 @@ _READING: Final = frozenset(
     {
         "QUERY", "READ", "CALLME", "EXPLAIN", "EXPLAIN-POLICY", "GET-ANNOTATIONS", "GET-ATTRIBUTES", "GET-JSON-SCHEMA",
         "GET-HISTORY", "GET-LOG", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES",
-        "GET-WORKERS",
+        "GET-USAGE", "GET-WORKERS",
     }
 )  # fmt: skip
 # GET-CONFIGURATION shows where passwords are kept, though not the passwords.

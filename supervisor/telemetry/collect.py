@@ -2,7 +2,7 @@
 
 import heapq
 from array import array
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 import psutil
@@ -15,11 +15,11 @@ from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.connections.connections import RegisteredLink
+from sluice.supervisor.telemetry.linked import SLICE, linked
 from sluice.supervisor.telemetry.other_addresses import OtherAddresses
 from sluice.supervisor.telemetry.usage import Usage, UsageRow, UsageSums
 
 SHOWN_ADDRESSES: Final = 100  # addresses with series of their own: those with the most deliveries
-SLICE: Final = 1000  # records or links read without a pause, which takes under a millisecond
 ADDRESSES_SLICE: Final = 1 << 14  # address counters of one worker read without a pause
 NO_ADDRESS: Final = 0  # address ids start at 1
 KIND_ENDPOINT: Final = "endpoint"  # value of the label `kind`, at present the same for all links
@@ -127,24 +127,17 @@ class MetricsCollector:
     async def _add_links(self, snapshot: MetricsSnapshot, undelivered: "array[int]") -> None:
         sums = _LinkSums(self._region, undelivered)
         usage = UsageSums(self._usage, self._region)
-        for worker in list(self._core.workers.values()):
-            looked_at = 0
-            for connection in list(worker.connections.values()):
+        counted = None  # connection that has been counted; one with many links comes several times
+        async for worker, found in linked(self._core, self._pause):
+            for connection, links in found:
                 origin = connection.origin
-                snapshot.connections[origin.name] = snapshot.connections.get(origin.name, 0) + 1
-                looked_at += 1
-                for links in _parts(connection.links):
-                    looked_at += len(links)
-                    sums.take(origin.role, links)
-                    usage.take(connection, links)
-                    if looked_at >= SLICE:
-                        looked_at = 0
-                        sums.add(worker.index)
-                        usage.add(worker.index)
-                        await self._pause()
-            sums.add(worker.index)
-            usage.add(worker.index)
-            await self._pause()
+                if connection is not counted:
+                    counted = connection
+                    snapshot.connections[origin.name] = snapshot.connections.get(origin.name, 0) + 1
+                sums.take(origin.role, links)
+                usage.take(connection, links)
+            sums.add(worker)
+            usage.add(worker)
         snapshot.links = sums.by_group()
         usage.finish()
         snapshot.stalls = usage.stalls
@@ -243,13 +236,3 @@ class _LinkSums:
         """Return LINK_SUMS by kind, role and direction."""
         size = len(LINK_SUMS)
         return {labels: list(self._sums[at * size : (at + 1) * size]) for labels, at in self._groups.items()}
-
-
-def _parts(links: dict[int, RegisteredLink]) -> Iterator[Collection[RegisteredLink]]:
-    """Yield the links of a connection, at most SLICE at a time. Links may change between two slices."""
-    if len(links) <= SLICE:
-        yield links.values()
-        return
-    every = list(links.values())
-    for start in range(0, len(every), SLICE):
-        yield every[start : start + SLICE]

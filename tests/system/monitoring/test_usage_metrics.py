@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import WEB, scrape, wait_page
-from tests.system.router import EVERYTHING, Section, listener
+from tests.system.router import EVERYTHING, Section, listener, poll
+from tests.system.tools import run
 
 SECTIONS: list[Section] = [
     listener(),
@@ -45,6 +49,30 @@ def test_deliveries_count_for_their_vhost_and_user(start: Start, peers: list[Amq
     page = wait_page(web, "no links", sluice_user_links=0, sluice_vhost_client_connections=0)
     assert page.sum("sluice_user_deliveries_total", user="anonymous", direction="in") == 5, "ended links still count"
     assert page.sum("sluice_vhost_client_deliveries_total", vhost="red", direction="out") == 3
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_top_shows_rates_of_vhosts_without_limits(start: Start, peers: list[AmqpPeer], workers: int) -> None:
+    """No page of metrics is read, so the router counts because of `sluice top`."""
+    own: Section = ("vhost", {"hostname": "127.0.0.1", "groups": {"all": EVERYTHING}})
+    router = start([*SECTIONS, own], workers)
+    peers += [AmqpPeer.opened(router.ports[""], hostname="red") for _ in range(2)]
+    receiver, sender = peers[0].receiver("a", credit=10), peers[1].sender("a")
+    management = Management(AmqpPeer.opened(router.ports[""], hostname="blue"))
+    peers.append(management.peer)
+    for _ in range(3):
+        pass_one(sender, receiver)
+
+    def row() -> dict[str, Any]:
+        return next(row for row in management.call("GET-USAGE") if row["vhost"] == "red")
+
+    found = poll(lambda: found if (found := row())["deliveriesOut"] == 3 else None, "all are counted")
+    assert {name: found[name] for name in ("connections", "linksIn", "linksOut", "deliveriesIn")} == {
+        "connections": 2, "linksIn": 1, "linksOut": 1, "deliveriesIn": 3
+    }  # fmt: skip
+    shown = json.loads(run("top", router.port, "--once", "--json", "-i", "0.1").out)
+    red = next(each for each in shown[-1]["vhosts"] if each["name"] == "red")
+    assert (red["deliveriesIn"], red["octetsOut"]) == (3, found["octetsOut"])
 
 
 @pytest.mark.adversarial

@@ -66,6 +66,14 @@ _BODIES: dict[str, Any] = {
     "GET-LOG": [[HOSTILE, HOSTILE, f"{HOSTILE}\n    | {HOSTILE}", None, None, 0]],
     "GET-SCHEMA": {"entityTypes": {"vhostUserGroupSettings": {"attributes": {}}}},
     "GET-WORKERS": [_WORKER],
+    "GET-USAGE": [
+        {
+            "vhost": HOSTILE,
+            **dict.fromkeys(
+                ("connections", "linksIn", "linksOut", "deliveriesIn", "deliveriesOut", "octetsIn", "octetsOut"), 1
+            ),
+        }
+    ],
     "GET-HISTORY": {
         "figures": {"deliveriesIngress": [1.0, None]},
         "events": [{"time": 0.0, "kind": HOSTILE, "text": HOSTILE, "count": 2, "last": 0.0}],

@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from sluice.router.cli.client import Row
+from sluice.router.cli.client import NotImplementedStatus, Row
 from sluice.router.cli.top_line import frame_lines
-from sluice.router.cli.top_view import BLOCKED_AFTER, MAX_ROWS, RouterSample, rate, render_frame, take_sample
+from sluice.router.cli.top_view import (
+    BLOCKED_AFTER,
+    MAX_ROWS,
+    OTHER_VHOSTS,
+    RouterSample,
+    rate,
+    render_frame,
+    take_sample,
+)
 
 ROUTER: Row = {
     "id": "A", "mode": "standalone", "version": "1", "uptimeSeconds": 5, "connectionCount": 1, "linkCount": 2,
@@ -96,10 +104,57 @@ def test_blocked_links_are_listed_longest_first() -> None:
 
 
 def test_vhosts_are_shown_only_with_policy() -> None:
-    use = {"connections": 4, "links": 5, "addresses": 6, "messages": None, "octets": None, "bufferedOctets": None}
-    lines = frame(sample(1.0, vhosts={"v": {**use, "creditHeldBack": None}}), sample(0.0))
-    assert cells(lines, "v") == ["v", "4", "5", "6", "-", "-", "-", "-"]
+    lines = frame(sample(1.0, vhosts={"v": vhost()}), sample(0.0))
+    assert cells(lines, "v") == ["v", "4", "5", "6", "-", "-", "-", "-", "-", "-"]
     assert not any(line.startswith("Vhosts") for line in frame(sample(1.0), sample(0.0)))
+
+
+def vhost(**more: Any) -> Row:
+    use = {"connections": 4, "links": 5, "addresses": 6, "messages": None, "octets": None, "bufferedOctets": None}
+    counted = dict.fromkeys(("deliveriesIn", "deliveriesOut", "octetsIn", "octetsOut"))
+    return {**use, "creditHeldBack": None, **counted, **more}
+
+
+def test_vhost_without_limits_has_rates() -> None:
+    counted = {"deliveriesIn": 10, "deliveriesOut": 0, "octetsIn": 1000, "octetsOut": 0}
+    grown = {"deliveriesIn": 30, "deliveriesOut": 4, "octetsIn": 3000, "octetsOut": 400}
+    lines = frame(sample(2.0, vhosts={"v": vhost(**grown)}), sample(0.0, vhosts={"v": vhost(**counted)}))
+    assert cells(lines, "v") == ["v", "4", "5", "6", "10", "2", "1,000", "200", "-", "-"]
+
+
+class CountingRouter:
+    """Management client of a router with a vhost that it counts, one that a limit counts, and others."""
+
+    known = True
+
+    def rows(self, short_type: str, columns: list[str] | None, limit: int) -> list[Row]:
+        use = {"linksCurrent": 1, "addressesCurrent": 1, "connectionsCurrent": 1, "groupState": {}}
+        stats = [{"hostname": "v", **use}, {"hostname": "limited", **use, "messages": 7, "octets": 70}]
+        return {"router": [ROUTER], "vhostStats": stats}.get(short_type, [])
+
+    def node_call(self, operation: str, properties: dict[str, Any] | None = None) -> Any:
+        if operation == "GET-WORKERS":
+            return [WORKER]
+        if operation == "GET-HISTORY" or not self.known:
+            raise NotImplementedStatus(501, "Not Implemented")
+        traffic = {"deliveriesIn": 1, "deliveriesOut": 2, "octetsIn": 3, "octetsOut": 4}
+        use = {"connections": 1, "linksIn": 1, "linksOut": 2, **traffic}
+        return [{"vhost": "v", **use}, {"vhost": "other", **use}]
+
+
+def test_sample_has_deliveries_of_vhosts() -> None:
+    found = take_sample(CountingRouter()).vhosts  # type: ignore[arg-type]
+    assert list(found) == ["v", "limited", OTHER_VHOSTS]
+    assert [found[name]["deliveriesIn"] for name in found] == [1, 7, 1]
+    assert [found[name]["octetsOut"] for name in found] == [4, None, 4]
+    assert found[OTHER_VHOSTS]["links"] == 3
+
+
+def test_sample_of_router_without_usage_has_counts_of_limits() -> None:
+    router = CountingRouter()
+    router.known = False
+    found = take_sample(router).vhosts  # type: ignore[arg-type]
+    assert [(name, row["deliveriesIn"]) for name, row in found.items()] == [("v", None), ("limited", 7)]
 
 
 class HostileRouter:
@@ -119,6 +174,8 @@ class HostileRouter:
     def node_call(self, operation: str, properties: dict[str, Any] | None = None) -> list[Row] | Row:
         if operation == "GET-HISTORY":
             return {"figures": {}, "events": [{"text": "\x1b[2J"}]}
+        if operation == "GET-USAGE":
+            return []
         return [{**WORKER, "state": "\u202eready"}]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 from sluice.router.control.messages import Opened
 from sluice.router.testing.interworker import claim_link, free_link
 from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.telemetry import linked
 from sluice.supervisor.telemetry.page import MAX_LABEL
 from sluice.supervisor.telemetry.usage import OTHER, UsageBook
+from sluice.supervisor.telemetry.usage_meter import UsageMeter
 from tests.unit.supervisor.telemetry.metrics_router import GENERATION, MetricsRouter, Samples, value
 
 HOSTILE = ['"', "\\", "\n", "a\0b", "{}", "é" * 300, "x" * 10_000, "\u2028", "anonymous ", "other"]
@@ -62,6 +66,43 @@ def test_counters_of_ended_links_stay(router: MetricsRouter) -> None:
     page = router.page()
     assert traffic(page, "alice") == (5, 0, 401, 0)
     assert value(page, "sluice_user_links", user="alice", direction="in") == 1
+
+
+def counted(meter: UsageMeter) -> dict[str, list[int]]:
+    """Return the traffic of all vhosts after a request."""
+
+    async def ask() -> None:
+        wanted = meter.refresh()
+        assert wanted is not None
+        assert meter.refresh() is wanted, "requests at the same time share a collection"
+        await wanted
+        assert meter.refresh() is None, "the sums are recent"
+
+    asyncio.run(ask())
+    return {name: list(row.traffic) for name, row in meter.vhosts()}
+
+
+def test_meter_counts_vhosts_without_page(router: MetricsRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router.usage, "_vhost_of", lambda number: f"v{number % 2}")
+    meter = UsageMeter(router.core, router.region, router.usage)
+    first, second = opened(router, "alice"), opened(router, "bob", worker=1)
+    router.link(first, "in", "a", deliveries=3, octets=300)
+    router.link(second, "out", "a", worker=1, deliveries=2, octets=20)
+    found = counted(meter)
+    assert found[f"v{first.number % 2}"] == [3, 300, 0, 0]
+    assert found[f"v{second.number % 2}"] == [0, 0, 2, 20]
+    assert router.page() is not None
+    assert {name: list(row.traffic) for name, row in meter.vhosts()} == found
+
+
+def test_meter_reads_many_links_in_slices(router: MetricsRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router.usage, "_vhost_of", lambda _: "v")
+    monkeypatch.setattr(linked, "SLICE", 3)
+    meter = UsageMeter(router.core, router.region, router.usage)
+    client = opened(router, "alice")
+    for _ in range(10):
+        router.link(client, "in", "a", deliveries=1, octets=10)
+    assert counted(meter)["v"] == [10, 100, 0, 0]
 
 
 def test_counters_do_not_fall_if_a_slot_is_reused_too_early(router: MetricsRouter) -> None:
