@@ -23,6 +23,10 @@ cdef class ProducerEnd(RoutedLink):
     # behalf of the sender: the difference of delivery-count between the two ends.
     cdef uint32_t skipped
     cdef bint credit_held_back                       # some credit of the receiver is held back here
+    # Highest delivery-limit (delivery-count + link-credit, part 2, 2.6.7) of all flows written to the sender, from its
+    # initial delivery-count on.
+    cdef uint32_t granted_most
+    cdef uint32_t credit_written(self) noexcept
     cdef void release_held_credit(self) noexcept
     # A drain that the receiver has ended since. If `drain_due`, it is written before the pending flow.
     cdef Flow drain

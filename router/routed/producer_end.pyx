@@ -1,5 +1,5 @@
 """Routed links on which the peer sends: frames are passed to the other end as they arrive."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
 from sluice.router.stats.counters cimport count_age, count_drop, count_finished, count_outcome, count_total, totals
@@ -73,7 +73,9 @@ cdef class ProducerEnd(RoutedLink):
             self.close_with(RESOURCE_LIMIT, "the delivery state is too long for a routed link")
             return 0
         if first:
-            if self.node.in_count >= 2 * ROUTED_MOST:
+            # Credit that was withdrawn counts: transfers for it may be under way. Any sender may be wrong by ROUTED_MOST.
+            if (self.node.in_count >= 2 * ROUTED_MOST
+                    or <int32_t>(self.delivery_count - self.initial_count - self.granted_most) >= ROUTED_MOST):
                 self.close_with("amqp:link:transfer-limit-exceeded",
                                 "the peer sent far more transfers than it has link credit for")
                 return 0
@@ -145,7 +147,7 @@ cdef class ProducerEnd(RoutedLink):
         """Pass credit on that was held back, if it may flow again and the sender has less than half of what it may
         have."""
         if (self.credit_held_back and not is_detached(self) and not self.credit_held
-                and 2 * <int64_t>self.slot.credit < <int64_t>ROUTED_MOST - self.node.in_count):
+                and 2 * <int64_t>self.credit_written() < <int64_t>ROUTED_MOST - self.node.in_count):
             self.credit_held_back = False
             self.pending_flow.due = True
             self.session.want_flow(self)
@@ -293,8 +295,17 @@ cdef class ProducerEnd(RoutedLink):
 
         A drain that the receiver ended before it could be written is written all the same, before the latest flow. So
         the sender gives back the credit that was to be drained. brokers-and-edge.md LR-20, LR-21.
+
+        A flow without link-credit leaves the credit as it is. It gets that of the latest flow, of which some may be
+        held back, with the delivery-count from which that credit counts.
         """
         cdef Flow* pending = &self.pending_flow.flow
+        cdef Flow whole = f[0]
+        if not f.has_link_credit and pending.has_link_credit:
+            whole.has_link_credit = True
+            whole.link_credit = pending.link_credit
+            whole.has_delivery_count = pending.has_delivery_count
+            whole.delivery_count = pending.delivery_count
         if f.drain:
             self.drain_due = False
         elif self.pending_flow.due and pending.drain:
@@ -302,7 +313,7 @@ cdef class ProducerEnd(RoutedLink):
             self.drain.echo = False
             self.drain.properties.size = 0
             self.drain_due = True
-        return RoutedLink.pass_flow(self, f)
+        return RoutedLink.pass_flow(self, &whole)
 
     cdef int grant(self) except -1:
         cdef Flow f
@@ -319,33 +330,46 @@ cdef class ProducerEnd(RoutedLink):
 
         Called when the sender has no more messages and has given its credit back. Returns the number of credits.
         """
-        cdef uint32_t rest
+        cdef uint32_t rest, written
         cdef const Flow* last = &self.pending_flow.flow
-        if not self.credit_held_back or not last.drain or not last.has_link_credit:
+        # A flow that is not written yet is answered by the sender.
+        if self.pending_flow.due or not self.credit_held_back or not last.drain or not last.has_link_credit:
             return 0
         rest = credit_left(count_of_receiver(self, last) + self.skipped, last.link_credit, self.delivery_count)
+        # A flow that was written since the sender gave its credit back is answered by the sender.
+        written = self.credit_written()
+        rest = rest - written if rest > written else 0
         self.skipped -= rest
         self.credit_held_back = False
         return rest
+
+    cdef uint32_t credit_written(self) noexcept:
+        """Return the credit that the sender has left by the last flow written, whatever it reports."""
+        return credit_left(self.written.delivery_count, self.written.link_credit, self.delivery_count)
 
     cdef bint holds(self) noexcept:
         return False
 
     cdef int write_pending(self, Flow* f) except -1:
-        cdef uint32_t credit
+        cdef uint32_t credit, granted
         cdef uint32_t room = ROUTED_MOST - self.node.in_count if self.node.in_count < ROUTED_MOST else 0
-        if self.credit_held and self.slot.credit < <int>room:
+        if self.credit_held:
             # Octets held here are not taken by the receiver: grant no more than the sender has already.
-            room = <uint32_t>self.slot.credit
+            room = min(room, self.credit_written())
         if f.has_link_credit:
             # With a delivery-count in any case, so that credit which was held back or given back adds to the earlier.
             f.delivery_count = count_of_receiver(self, f) + self.skipped
             f.has_delivery_count = True
             credit = credit_left(f.delivery_count, f.link_credit, self.delivery_count)
-            if credit > room:
-                self.credit_held_back = True
+            self.credit_held_back = credit > room
+            if self.credit_held_back:
+                if <int32_t>(f.delivery_count - self.delivery_count) > 0:
+                    f.delivery_count = self.delivery_count     # the receiver counts deliveries that were never sent
                 f.link_credit = self.delivery_count + room - f.delivery_count
                 credit = room
+            granted = f.delivery_count + f.link_credit - self.initial_count
+            if <int32_t>(granted - self.granted_most) > 0:
+                self.granted_most = granted
             self.note_credit(credit)
         elif f.has_delivery_count:
             f.delivery_count += self.skipped

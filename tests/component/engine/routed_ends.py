@@ -75,7 +75,7 @@ def connect_ends(routers, far, **options):
     return router, container, client
 
 
-def sending(routed_ends, credit=10, count=0, **fields):
+def sending(routed_ends, credit=10, count=0, *, drain=None, **fields):
     """Attach a client's sender to the container, which grants credit with this delivery-count.
 
     The handles are 0 (client) and 40 (container).
@@ -84,7 +84,7 @@ def sending(routed_ends, credit=10, count=0, **fields):
     client.feed(producer(0, "queue.a", **fields))
     attach = container.accept()
     router.settle()
-    container.flow(40, credit, count)
+    container.flow(40, credit, count, drain=drain)
     return attach
 
 

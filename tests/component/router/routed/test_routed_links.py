@@ -410,6 +410,89 @@ def test_sender_goes_on_while_receiver_keeps_most_deliveries_unsettled(routed_en
         assert credit == ROUTED_MOST - kept
 
 
+def last_flow(peer):
+    return [each for each in of(frames(peer), "flow") if each.handle is not None][-1]
+
+
+def send_all(client, first, last, **fields):
+    client.feed(b"".join(transfer(0, number, message(b"x"), **fields) for number in range(first, last)))
+
+
+# AMQP 1.0 part 2, 2.6.7: link-credit is the last known value if it is not set.
+@pytest.mark.parametrize("count", [None, 0, 10])
+def test_flow_without_link_credit_keeps_credit_held_back(routed_ends, count):
+    router, container, client = routed_ends
+    sending(routed_ends, 2 * ROUTED_MOST)
+    send_all(client, 0, ROUTED_MOST)
+    router.settle()
+    container.flow(40, None, count, echo=True)
+    container.say("disposition", role=True, first=0, last=ROUTED_MOST - 1, settled=True, state=ACCEPTED)
+    last = last_flow(client)
+    assert last.delivery_count + last.link_credit > ROUTED_MOST + ROUTED_MOST // 2
+
+
+@pytest.mark.parametrize("ahead", [1, ROUTED_MOST + 1, 0x7FFFFFF0])
+def test_count_of_receiver_ahead_of_sender_grants_no_more_than_bound(routed_ends, ahead):
+    _, _, client = routed_ends
+    initial = 0xFFFFFFF0
+    sending(routed_ends, 0xFFFFFFFF, (initial + ahead) & 0xFFFFFFFF, initial_delivery_count=initial)
+    last = last_flow(client)
+    assert (last.delivery_count, last.link_credit) == (initial, ROUTED_MOST)
+
+
+@pytest.mark.parametrize("used", [0, ROUTED_MOST // 2 + 1], ids=["none-used", "half-used"])
+def test_credit_given_back_for_drain_is_counted_once(routed_ends, used):
+    router, container, client = routed_ends
+    sending(routed_ends, 2 * ROUTED_MOST, drain=True)
+    frames(client)
+    given_back = ROUTED_MOST
+    if used:
+        send_all(client, 0, used)
+        router.settle()
+        container.say("disposition", role=True, first=0, last=used - 1, settled=True, state=ACCEPTED)
+        # The sender gives back the first credit, and then that of the flow that has crossed.
+        client.feed(flow(0, 0, delivery_count=given_back, drain=True))
+        router.settle()
+        assert last_flow(container.peer).delivery_count < 2 * ROUTED_MOST
+        crossed = last_flow(client)
+        given_back = crossed.delivery_count + crossed.link_credit
+        assert given_back > ROUTED_MOST
+    client.feed(flow(0, 0, delivery_count=given_back, drain=True))
+    router.settle()
+    answer = last_flow(container.peer)
+    assert (answer.delivery_count, answer.link_credit) == (2 * ROUTED_MOST, 0)
+    container.flow(40, 7, count=answer.delivery_count)
+    last = last_flow(client)
+    assert last.delivery_count + last.link_credit == given_back + 7
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("initial", [0, 0xFFFFFFF0])
+def test_sender_that_ignores_credit_is_detached(routed_ends, settled, initial):
+    router, container, client = routed_ends
+    sending(routed_ends, 10, initial, initial_delivery_count=initial)
+    frames(client)
+    send_all(client, 0, ROUTED_MOST + 10, settled=settled)
+    router.settle()
+    assert not of(frames(client), "detach")
+    client.feed(flow(0, 0x7FFFFFFF, delivery_count=(initial + ROUTED_MOST + 10) & 0xFFFFFFFF))
+    client.feed(transfer(0, ROUTED_MOST + 10, message(b"x"), settled=settled))
+    router.settle()
+    (detach,) = of(frames(client), "detach")
+    assert detach.error.value[0] == "amqp:link:transfer-limit-exceeded"
+    assert len(of(frames(container.peer), "transfer")) == ROUTED_MOST + 10
+
+
+def test_transfers_for_withdrawn_credit_are_within_the_bound(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends, ROUTED_MOST)
+    container.flow(40, 0)
+    send_all(client, 0, 2 * ROUTED_MOST, settled=True)
+    router.settle()
+    assert not of(frames(client), "detach")
+    assert len(of(frames(container.peer), "transfer")) == 2 * ROUTED_MOST
+
+
 # AMQP 1.0 part 2, 2.6.7: without a delivery-count, credit counts from the initial one.
 @pytest.mark.parametrize("count", [0, None])
 def test_delivery_with_too_long_tag_is_refused_and_credit_returned(routed_ends, count):
