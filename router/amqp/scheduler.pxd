@@ -1,7 +1,7 @@
 """Turns of the connections of one event loop."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from sluice.router.amqp.capacity_share cimport CapacityShare
+from sluice.router.amqp.capacity_share cimport CapacityShare, LimitedLinks
 from sluice.router.amqp.channel cimport Channel
 from sluice.router.amqp.clock cimport Clock
 from sluice.router.amqp.memory cimport ConnectionMemory, ProcessMemory
@@ -52,6 +52,7 @@ cdef class ScheduledConnection(ConnectionMemory):
     cdef readonly object handler            # ConnectionHandler, see connection.pyx
     cdef readonly bint finished             # nothing more will be written: the transport closes when `out` is empty
     cdef readonly bint dirty
+    cdef LimitedLinks limited               # links of the connection that ran out of credit
     cdef object losing                      # deque of sessions with lost links that have not ended yet; None: none
     cdef bint loses                         # a connection of the list is ending links just now
     cdef bint in_losing                 # in the scheduler's list `losing`

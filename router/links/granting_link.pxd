@@ -36,6 +36,8 @@ cdef class GrantingLink(DeliveryLink):
     cdef readonly uint8_t withdrawn        # no credit any more: the router is about to close the connection
     cdef bint crowded                      # the capacity was reduced for that reason, so it grows by quarters
     cdef uint32_t counted_in               # window of the capacity share in which this link was counted
+    cdef bint used_up                      # the producer has sent deliveries for all of its credit
+    cdef bint gave_back                    # the producer has given credit back since some was granted: it had too much
     cdef uint64_t age                      # ns from arrival to settlement of a delivery that was settled lately
     cdef readonly uint32_t credit          # deliveries that the producer may still send
     cdef readonly uint32_t occupied        # occupied places of the capacity: unsettled, held back or withheld
@@ -93,6 +95,7 @@ cdef inline void spend_credit(GrantingLink link) noexcept:
     link.credit -= 1
     link.slot.credit = link.credit
     if link.credit == 0:
+        link.used_up = not link.gave_back
         link.slot.blocked_since = link.session.connection.scheduler.now_ns
 
 

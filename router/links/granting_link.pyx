@@ -67,7 +67,8 @@ cdef class GrantingLink(DeliveryLink):
             age = 0                        # deliveries of many producers, whose own routers adapt
         elif oldest is not NULL and oldest.since:
             age = max(age, self.session.connection.scheduler.now_ns - oldest.since)
-        largest = self.session.connection.scheduler.capacity_share.of_link(&self.counted_in, age)
+        largest = self.session.connection.scheduler.capacity_share.of_link(
+            &self.counted_in, &self.session.connection.limited, age)
         if age > LATE_NS:
             largest = min(largest, self.capacity // 2)
         elif self.queued == QUEUED_MOST:
@@ -150,9 +151,11 @@ cdef class GrantingLink(DeliveryLink):
                 return 0
             self.credit = 0                # withdraw credit that is granted and not used yet
         else:
-            if self.least_capacity and self.credit == 0:
+            if self.least_capacity and self.credit == 0 and self.used_up:
                 self.adapt()
             free = self.capacity - self.occupied if self.capacity > self.occupied else 0
+            if free:
+                self.used_up = self.gave_back = False
             if self.session.connection.quota is not None:
                 free = self.within_quota(free)
                 if free == self.credit:
@@ -209,6 +212,7 @@ cdef class GrantingLink(DeliveryLink):
                 self.delivery_count = f.delivery_count
                 self.credit = self.credit - ahead if self.credit > ahead else 0
                 self.note_credit()
+                self.gave_back |= ahead != 0
                 if ahead and not self.draining:
                     # Answer to a drain that was cancelled meanwhile: grant again what was given back.
                     self.session.want_flow(self)

@@ -5,7 +5,8 @@ import pytest
 from tests.component.engine.host import configuration
 from tests.component.router.links.test_links import pair
 from tests.peer.frames import ACCEPTED
-from tests.peer.talk import flow, frames, message, of, settle, transfer
+from tests.peer.talk import consumer, flow, frames, message, of, settle, start, transfer
+from tests.peer.talk import producer as attach_sender
 
 LEAST, SHARED, LARGEST = 250, 4000, 4000
 GROWN = 8 * LEAST  # after three rounds
@@ -191,3 +192,78 @@ def test_capacity_grows_again_when_others_no_longer_run_out_of_credit(routers):
     assert one.round() == SHARED // 2
     router.pass_time(2 * WINDOW_MS)
     assert [one.round() for _ in range(2)] == [SHARED] * 2
+
+
+class ManyProducers:
+    """Connection with many producers of one address, which another of its links consumes, and the credit of each."""
+
+    def __init__(self, router, links):
+        self.router = router
+        self.peer = router.connect()
+        self.peer.feed(start() + consumer(links, "balanced.many"))
+        router.settle()
+        self.counts = [0] * links
+        self.sent = 0
+        self.peer.feed(b"".join(attach_sender(handle, "balanced.many") for handle in range(links)))
+        router.settle()
+        self.credit = {}
+        self.read()
+
+    def read(self):
+        for each in of(frames(self.peer), "flow"):
+            if each.handle is not None and each.handle < len(self.counts):
+                self.credit[each.handle] = each.delivery_count + each.link_credit - self.counts[each.handle]
+
+    def use_up(self, *, leaving=0):
+        """Send settled deliveries for all credit of each link, except `leaving`."""
+        for handle, credit in self.credit.items():
+            count = credit - leaving
+            numbers = range(self.sent, self.sent + count)
+            self.peer.feed(b"".join(transfer(handle, each, message(b"m"), settled=True) for each in numbers))
+            self.counts[handle] += count
+            self.sent += count
+        if not leaving:
+            self.credit.clear()
+        self.router.settle()
+        self.read()
+
+    def give_back(self):
+        """Give the credit of each link back."""
+        for handle, credit in self.credit.items():
+            self.counts[handle] += credit
+            self.peer.feed(flow(handle, 0, delivery_count=self.counts[handle]))
+        self.credit.clear()
+        self.router.settle()
+        self.read()
+
+    def capacities(self):
+        links = [record.link for record in self.peer.client.links.by_number.values()]
+        return {link.capacity for link in links if hasattr(link, "flowing")}
+
+
+def test_links_of_one_connection_divide_its_share(routers):
+    router = routers()
+    bystander = CreditedProducer(router)
+    for _ in range(5):
+        bystander.round()
+    crowd = ManyProducers(router, 40)
+    for _ in range(5):
+        crowd.use_up()
+        bystander.round()
+    assert bystander.link.capacity == SHARED // 2
+    assert max(crowd.capacities()) <= 2 * LEAST
+
+
+@pytest.mark.parametrize("leaving", [LEAST, 1], ids=["all", "one"])
+def test_producers_that_give_credit_back_take_no_share(routers, leaving):
+    router = routers()
+    bystander = CreditedProducer(router)
+    for _ in range(5):
+        bystander.round()
+    crowd = ManyProducers(router, 40)
+    for _ in range(3):
+        crowd.use_up(leaving=leaving)
+        crowd.give_back()
+        bystander.round()
+    assert set(crowd.credit.values()) == {LEAST}
+    assert (bystander.link.capacity, crowd.capacities()) == (LARGEST, {LEAST})
