@@ -23,6 +23,7 @@ NOT_IMPLEMENTED: Final = 501
 _NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 
 PAGE: Final = 500  # rows per request
+ROWS_MOST: Final = 4_000_000  # rows of a query without limit: more than a router has, so pages have an end
 GRACE: Final = 0.25  # seconds without credit after which the client queries whether the target router is known
 
 # Operations that Dispatch does not have, with their purpose.
@@ -156,7 +157,10 @@ class ManagementClient:
         limit: int | None = None,
         at: str | None = None,
     ) -> tuple[list[str], list[list[Any]]]:
-        """Return the columns and rows of a type, requested page by page. `limit` None or 0: all rows."""
+        """Return the columns and rows of a type, requested page by page. `limit` None or 0: all rows.
+
+        Raises ManagementError as `call` does, and for pages without end.
+        """
         properties: dict[str, Any] = {**NODE}
         if entity_type is not None:
             properties["entityType"] = entity_type
@@ -170,6 +174,8 @@ class ManagementClient:
             rows += page["results"]
             if len(page["results"]) < count or (limit and len(rows) >= limit):
                 return columns, rows
+            if len(rows) > ROWS_MOST:
+                raise ManagementError(f"the router's answers have no end: more than {ROWS_MOST} rows")
 
     def rows(
         self, short_type: str, attributes: list[str] | None = None, limit: int | None = None, at: str | None = None

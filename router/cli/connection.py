@@ -14,6 +14,8 @@ from sluice.router.client.message import Message
 from sluice.router.client.outcome import Rejected, Released
 from sluice.router.client.tls import Tls
 
+#: Octets of an answer. Pages of 500 rows have about a megabyte. A router that sends more than this is not believed.
+ANSWER_MOST: Final = 1 << 26
 CLOSE_PATIENCE: Final = 1.0  # seconds, at most, that `close` waits for the router's close
 
 T = TypeVar("T")
@@ -59,7 +61,9 @@ class ToolConnection:
         name = f"{self._container}-{uuid.uuid4()}"
         with self.translated(f"Opening link {name}", f"receiver {name} from None"):
             source = Terminus(dynamic=True)
-            receiver = self._connection.receiver(None, source=source, name=name, window=0, timeout=self._timeout)
+            receiver = self._connection.receiver(
+                None, source=source, name=name, window=0, max_message_size=ANSWER_MOST, timeout=self._timeout
+            )
         self._links.append((f"receiver {name} from None", receiver))
         return receiver
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from sluice.router.amqp.errors import AmqpError
 from sluice.router.cli.client import ManagementClient, ManagementError
 from sluice.router.cli.errors import ToolError
 from sluice.router.cli.options import QueryTarget, router_of, target
@@ -20,6 +21,10 @@ from sluice.router.cli.times import time_text
 _CREDIT: Final = 100  # messages with spans in flight
 _QUIET_SECONDS: Final = 1.0  # time without a further span after which a trace is shown
 _TRACES_MOST: Final = 10_000  # traces that wait to be shown; beyond it the oldest is shown
+_SPANS_MOST: Final = 1000  # spans of a trace; further ones begin another one with the same trace-id
+_MESSAGES_MOST: Final = 1000  # messages with spans that wait to be printed; beyond it the routers get no credit
+_ROUTERS_MOST: Final = 1024  # routers that are traced at the same time, with a thread and a connection each
+_MALFORMED: Final = (AmqpError, TypeError, ValueError)  # errors of answers that cannot be read
 _DURATION: Final = re.compile(r"([0-9]{1,6})(s|m|h)?")
 _UNITS: Final = {None: 1, "s": 1, "m": 60, "h": 3600}
 _DID: Final = {"receive": "received by", "cross": "crossed", "send": "sent by"}
@@ -43,7 +48,7 @@ class _RouterStream(threading.Thread):
     A router that cannot trace ends its own stream only.
     """
 
-    def __init__(self, where: QueryTarget, properties: Span, found: "queue.SimpleQueue[Any]") -> None:
+    def __init__(self, where: QueryTarget, properties: Span, found: "queue.Queue[Any]") -> None:
         super().__init__(daemon=True)
         self._where = where
         self._properties = properties
@@ -54,7 +59,7 @@ class _RouterStream(threading.Thread):
             with ManagementClient(self._where) as client:
                 for spans in client.stream("TRACE", self._properties, _CREDIT):
                     self._found.put(spans)
-        except (ToolError, ManagementError, OSError) as error:
+        except (ToolError, ManagementError, OSError, *_MALFORMED) as error:
             self._found.put((self._where.address, error))
         finally:
             self._found.put(None)
@@ -66,15 +71,22 @@ class _Traces:
     def __init__(self) -> None:
         self._spans: dict[str, list[Span]] = {}  # by trace, in the order of the last span
         self._last: dict[str, float] = {}  # time of the last span
+        self._long: list[list[Span]] = []  # traces that get no further spans
 
     def add(self, span: Span) -> None:
         trace = span["trace_id"]
-        self._spans.setdefault(trace, []).append(span)
+        spans = self._spans.setdefault(trace, [])
+        spans.append(span)
         self._last.pop(trace, None)
         self._last[trace] = time.monotonic()
+        if len(spans) >= _SPANS_MOST:
+            del self._last[trace]
+            self._long.append(self._spans.pop(trace))
 
     def take_quiet(self, *, everything: bool) -> Iterator[list[Span]]:
-        """Remove and yield the traces without a recent span, or all."""
+        """Remove and yield the traces without a recent span and those with `_SPANS_MOST` spans, or all."""
+        while self._long:
+            yield self._long.pop()
         now = time.monotonic()
         while self._last:
             trace, last = next(iter(self._last.items()))
@@ -89,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     properties: Span = {"address": options.what, "seconds": options.seconds, "ratio": options.ratio}
     if options.count > 0:
         properties["lines"] = options.count
-    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    found: queue.Queue[Any] = queue.Queue(_MESSAGES_MOST)
     places = _places(target(options), alone=options.alone)
     for place in places:
         _RouterStream(place, properties, found).start()
@@ -132,6 +144,8 @@ def _places(first: QueryTarget, *, alone: bool) -> list[QueryTarget]:
         nodes = client.node_call("GET-MGMT-NODES", {})
     # The first node is the router itself.
     addresses = [node.removeprefix("amqp:/") for node in nodes[1:] if router_of(node.removeprefix("amqp:/"))]
+    if len(addresses) >= _ROUTERS_MOST:
+        raise ToolError(f"the network has {len(addresses)} other routers; name one with -r, and trace it with --alone")
     return [first, *(replace(first, address=address) for address in addresses)]
 
 
