@@ -263,7 +263,7 @@ def test_full_worker_raises_worker_memory_and_then_limit(start: Start, observe: 
     history.check()
 
 
-def test_many_connections_raise_connections_near_limit(start: Start, observe: Observe, peers: list[AmqpPeer]) -> None:
+def test_connections_raise_connections_near_limit(start: Start, observe: Observe, peers: list[AmqpPeer]) -> None:
     router = start([("policy", {"maxConnections": 10}), listener(), WEB])
     history = observe(router)
     peers += [AmqpPeer.opened(router.port) for _ in range(8)]
@@ -279,7 +279,7 @@ def test_many_connections_raise_connections_near_limit(start: Start, observe: Ob
     history.check()
 
 
-def test_few_descriptors_raise_files_near_limit(start: Start, observe: Observe) -> None:
+def test_descriptors_raise_files_near_limit(start: Start, observe: Observe) -> None:
     router = start([listener(), WEB])
     history = observe(router)
     history.pass_calm_minutes(2)
@@ -721,7 +721,7 @@ LEFT_OUT = {
 }
 
 
-def test_each_alert_is_brought_about_or_left_out_with_reason() -> None:
+def test_alerts_are_brought_about_or_left_out_with_reason() -> None:
     text = Path(__file__).read_text("utf-8").partition("LEFT_OUT =")[0]
     tried = {name for name in rules("alert") if f'"{name}"' in text}
     assert tried | LEFT_OUT.keys() == rules("alert").keys()

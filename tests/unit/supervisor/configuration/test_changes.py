@@ -212,13 +212,13 @@ def test_reload_with_internal_error_is_undone(run, part, monkeypatch):
 def test_single_change_with_internal_error_is_undone(run):
     async def scenario(router):
         before = router.state()
-        add, router.autolinks.add = router.autolinks.add, failing(router.autolinks.add, [RuntimeError("bad luck")])
+        add, router.autolinks._add = router.autolinks._add, failing(router.autolinks._add, [RuntimeError("bad luck")])
         with pytest.raises(ChangeError, match="bad luck") as caught:
             await router.create("router.config.autoLink", address="al", direction="in", containerId="c")
         assert caught.value.status == 500
         router.settle()
         assert router.state() == before
-        router.autolinks.add = add
+        router.autolinks._add = add
         await router.create("router.config.autoLink", address="al", direction="in", containerId="c")
         assert len(router.core.auto_links) == 1
 
