@@ -6,7 +6,6 @@ management.md 4.1 to 4.3, 4.5, 4.6.
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,6 @@ from sluice.router.control.codec import encode
 from sluice.router.control.messages import Logged
 from sluice.router.escapes import escape_unprintable
 from sluice.router.log import (
-    ALL_LEVELS,
     CRITICAL,
     DEBUG,
     ERROR,
@@ -30,7 +28,6 @@ from sluice.router.log import (
     MAX_TEXT,
     MODULES,
     NOTICE,
-    REPEAT_AFTER,
     TRACE,
     WARNING,
     LogEntry,
@@ -40,30 +37,12 @@ from sluice.router.log import (
     ProcessLog,
     open_outputs,
 )
-from sluice.router.log.log import MOST_REPEATS
 from sluice.router.log.writer import MOST_HELD
 
 ROOT = Path(__file__).parents[4]
 
 
 INFO_AND_ABOVE = INFO | NOTICE | WARNING | ERROR | CRITICAL
-
-
-@pytest.fixture
-def make_log(tmp_path):
-    """Return a function that opens a log to a file. It returns the log and a function that reads the file's lines."""
-    opened: list[ProcessLog] = []
-
-    def make(timestamp=False, **settings):
-        path = tmp_path / f"{len(opened)}.log"
-        default = ModuleSettings(timestamp=timestamp, output=str(path), **settings)
-        log = ProcessLog(LogSettings({"DEFAULT": default}))
-        opened.append(log)
-        return log, lambda: path.read_text().splitlines()
-
-    yield make
-    for log in opened:
-        log.close()
 
 
 def test_line_with_default_timestamp(make_log):
@@ -319,66 +298,6 @@ def test_fifo_with_slow_reader_loses_counted_lines(make_log, tmp_path):
     log.close()
 
 
-@pytest.fixture
-def daemon(tmp_path, monkeypatch):
-    """Yield the socket of a fake syslog daemon."""
-    path = str(tmp_path / "syslog")
-    monkeypatch.setattr("sluice.router.log.sinks.SYSLOG_PATH", path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
-        made.bind(path)
-        made.setblocking(False)
-        yield made
-
-
-def to_syslog(make_log):
-    log, _ = make_log()
-    log.apply(LogSettings({"DEFAULT": ModuleSettings(output="syslog")}))
-    return log
-
-
-def test_syslog_line_has_priority_and_process(make_log, daemon):
-    to_syslog(make_log).error("AGENT", "text")
-    found = daemon.recv(4096).decode()
-    assert re.fullmatch(rf"<27>\w{{3}} [ \d]\d \d\d:\d\d:\d\d \S+\[{os.getpid()}\]: AGENT \(error\) text", found)
-
-
-def test_syslog_daemon_that_does_not_read_loses_counted_lines(make_log, daemon):
-    log = to_syslog(make_log)
-    for number in range(2000):
-        log.info("AGENT", f"{number} {'x' * 500}")
-    taken = []
-    with contextlib.suppress(BlockingIOError):
-        while line := daemon.recv(4096):
-            taken.append(line)
-    assert 0 < len(taken) < 2000
-    log.info("AGENT", "again")
-    assert daemon.recv(4096).endswith(b": AGENT (info) again")
-    lost = b": ERROR (warning) %d log lines before the one above were lost" % (2000 - len(taken))
-    assert daemon.recv(4096).endswith(lost)
-
-
-def test_syslog_daemon_may_be_replaced(make_log, daemon, tmp_path):
-    log = to_syslog(make_log)
-    log.info("AGENT", "first")
-    daemon.close()
-    log.info("AGENT", "lost")
-    path = tmp_path / "syslog"
-    path.unlink()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(path))
-        listening.listen()
-        log.info("AGENT", "second")
-        with listening.accept()[0] as taken:
-            taken.settimeout(10)
-            received = taken.recv(4096)
-            while received.count(b"\0") < 2:
-                received += taken.recv(4096)
-    second, lost, rest = received.split(b"\0")
-    assert second.endswith(b"AGENT (info) second")
-    assert lost.endswith(b"1 log lines before the one above were lost")
-    assert rest == b""
-
-
 def test_outputs_opened_before_are_reused(make_log, tmp_path):
     log, _ = make_log()
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -493,101 +412,6 @@ def test_lost_held_lines_are_counted(tmp_path):
     expected = "SERVER (info) back\nERROR (warning) 2 log lines before the one above were lost\n"
     assert os.read(reader, 1000).decode() == expected
     os.close(reader)
-
-
-def test_repeated_messages_are_counted(make_log, monkeypatch):
-    now, later = [100.0], []
-    monkeypatch.setattr("sluice.router.log.log.time.monotonic", lambda: now[0])
-    log, lines = make_log()
-    log.later = lambda seconds, action: later.append((now[0] + seconds, action))
-
-    def run():
-        now[0], action = later.pop(0)
-        action()
-
-    for number in range(5):
-        log.repeated(ERROR, "SERVER", "a", f"a {number}")
-    log.repeated(CRITICAL, "SERVER", "b", "b\n Traceback")
-    assert lines() == ["SERVER (error) a 0", "SERVER (critical) b", "    |  Traceback"]
-    run()
-    run()
-    assert lines()[3:] == ["SERVER (error) 4 more of this kind in 10 seconds, the last: a 4"]
-    log.repeated(ERROR, "SERVER", "a", "a 5")
-    log.repeated(CRITICAL, "SERVER", "b", "b again")  # the first of its kind for ten seconds
-    run()
-    run()
-    run()
-    assert lines()[4:] == ["SERVER (critical) b again",
-                                  "SERVER (error) 1 more of this kind in 10 seconds, the last: a 5"]  # fmt: skip
-    assert not later  # no timer is left for a kind that has ended
-    log.repeated(ERROR, "SERVER", "a", "a 6")
-    assert lines()[-1] == "SERVER (error) a 6"
-    assert log.counters()["SERVER"]["error"] == 7
-
-
-@pytest.mark.parametrize("module", ["SERVER", "DEFAULT"])
-def test_changed_module_settings_show_failures_again(make_log, module):
-    """After a change of a module's settings its next failure is logged again. Other modules are unaffected."""
-    log, lines = make_log()
-    for _ in range(3):
-        log.repeated(ERROR, "SERVER", "a", "server")
-        log.repeated(ERROR, "AGENT", "a", "agent")
-    assert lines() == ["SERVER (error) server", "AGENT (error) agent"]
-    before = log.settings.modules
-    level = LogSettings({**before, "AGENT": before["DEFAULT"]}) if module == "SERVER" else log.settings
-    log.apply(level)
-    assert lines()[2:] == [], "nothing has changed for either"
-    own = before["DEFAULT"]
-    changed = ModuleSettings(mask=ALL_LEVELS & ~TRACE, timestamp=own.timestamp, source=own.source, output=own.output)
-    log.apply(LogSettings({**level.modules, module: changed}))
-    modules = ["SERVER"] if module == "SERVER" else ["SERVER", "AGENT"]
-    told = [f"{each} (error) 2 more of this kind in 10 seconds, the last: {each.lower()}" for each in modules]
-    assert lines()[2:] == told
-    log.repeated(ERROR, "SERVER", "a", "server")
-    log.repeated(ERROR, "AGENT", "a", "agent")
-    assert lines()[2 + len(told) :] == [f"{each} (error) {each.lower()}" for each in modules]
-
-
-def test_local_repeated_lines_are_withheld_from_on_line(make_log, monkeypatch):
-    now, later = [100.0], []
-    monkeypatch.setattr("sluice.router.log.log.time.monotonic", lambda: now[0])
-    log, lines = make_log()
-    log.later = lambda seconds, action: later.append(action)
-    told: list[LogEntry] = []
-    log.on_line = told.append
-    for _ in range(3):
-        log.repeated(ERROR, "SERVER", "local", "of the export itself", local=True)
-    log.repeated(ERROR, "SERVER", "other", "of something else")
-    now[0] += REPEAT_AFTER
-    for action in list(later):
-        action()
-    assert [entry.text for entry in told] == ["of something else"]
-    assert lines() == [
-        "SERVER (error) of the export itself",
-        "SERVER (error) of something else",
-        "SERVER (error) 2 more of this kind in 10 seconds, the last: of the export itself",
-    ]
-    assert log.on_line == told.append
-
-
-def test_kinds_of_repeated_messages_are_bounded(make_log):
-    log, lines = make_log()
-    for number in range(2 * MOST_REPEATS):
-        log.repeated(ERROR, "SERVER", f"kind {number}", f"text {number}")
-    log.repeated(ERROR, "SERVER", "kind 0", "text 0 again")
-    assert len(lines()) == MOST_REPEATS + 1
-    log.close()
-    assert len(lines()) == MOST_REPEATS + 3  # the counts are logged at the end
-
-
-def test_syslog_line_has_no_timestamp(daemon):
-    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(mask=ALL_LEVELS, timestamp=True, output="syslog")}))
-    log.trace("SERVER", "a\0b")
-    log.error("SERVER", "c")
-    log.close()
-    sent = [daemon.recv(4096) for _ in range(2)]
-    assert [line[:4] for line in sent] == [b"<31>", b"<27>"]
-    assert [line.partition(b"]: ")[2] for line in sent] == [b"SERVER (trace) a\\x00b", b"SERVER (error) c"]
 
 
 WRITER = """
