@@ -8,6 +8,7 @@ import { KEPT_SECONDS, align } from "../data/history.ts";
 import type { Series } from "../data/history.ts";
 import { isBad } from "../data/past.ts";
 import type { PastEvent } from "../data/past.ts";
+import { visible } from "./visible.ts";
 
 // Told apart also by people who do not tell red from green; each has contrast on light and on dark.
 const LINES = {
@@ -113,7 +114,7 @@ export function Chart({ title, series, height = 170, seconds = KEPT_SECONDS, eve
                 { ...axis, size: 62, ...(unit === "octets" ? { incrs: POWERS } : {}), values: (_, splits) => splits.map((each) => write(unit, each)) },
             ],
             series: [{}, ...series.map((each, index) => ({
-                label: each.title, stroke: each.total ? colour("--ink") : line(index).stroke, width: each.total ? 2.4 : 1.6,
+                label: visible(each.title), stroke: each.total ? colour("--ink") : line(index).stroke, width: each.total ? 2.4 : 1.6,
                 points: { show: false, size: 4, filter: (plot: uPlot, column: number) => lonely(plot.data[column]!) },
                 dash: line(index).dashed ? [6, 4] : [],
             }))],
@@ -123,7 +124,7 @@ export function Chart({ title, series, height = 170, seconds = KEPT_SECONDS, eve
                     const at = plot.cursor.left ?? -1;
                     const near = at < 0 ? [] : shown.current.filter((event) => Math.abs(plot.valToPos(event.time, "x") - at) < NEAR);
                     const several = new Set(shown.current.map((event) => event.router)).size > 1;
-                    marked.current!.textContent = near.map((event) => eventText(event, several)).join(" · ");
+                    marked.current!.textContent = visible(near.map((event) => eventText(event, several)).join(" · "));
                 }],
             },
         }, align(series) as uPlot.AlignedData, element);

@@ -8,6 +8,7 @@ import { RADIUS } from "../data/layout.ts";
 import type { Layout, Place } from "../data/layout.ts";
 import { cutMiddle, labelsOf } from "../data/names.ts";
 import type { Path } from "../data/path.ts";
+import { visible } from "./visible.ts";
 
 export interface Chosen { node?: string; edge?: string }
 
@@ -306,7 +307,7 @@ export class Drawing {
     private nameOf(node: Node): string {
         if (node.kind === "edges") return `${node.members.length} edge routers`;
         if (node.kind === "crowd") return `${node.connections.length} clients`;
-        return this.labels.get(node.label) ?? node.label;
+        return visible(this.labels.get(node.label) ?? node.label);
     }
 
     private radius(node: Node): number {

@@ -6,9 +6,10 @@ import { text } from "../data/management.ts";
 import type { Row, Value } from "../data/management.ts";
 import { useScope } from "./hooks.ts";
 import { amend } from "./route.ts";
+import { visible } from "./visible.ts";
 
 export function Head({ title, about, children }: { title: string; about?: string; children?: ComponentChildren }): JSX.Element {
-    useEffect(() => { document.title = `${title} · Sluice`; }, [title]);
+    useEffect(() => { document.title = visible(`${title} · Sluice`); }, [title]);
     return (
         <header class="head">
             <div>

@@ -6,6 +6,7 @@ import { PAGES } from "../pages/index.ts";
 import { AppContext, stored, useApp, useConnection, useRoute } from "./hooks.ts";
 import { Login } from "./login.tsx";
 import { Shell } from "./shell.tsx";
+import { showVisibly } from "./visible.ts";
 import "../style.css";
 
 function Root(): JSX.Element {
@@ -25,6 +26,7 @@ function Root(): JSX.Element {
 }
 
 export function show(app: App): void {
+    showVisibly();
     const theme = stored("theme") ?? "auto";
     const dark = theme === "auto" ? matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";
     document.documentElement.dataset["theme"] = dark ? "dark" : "light";
