@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +54,9 @@ def check_visible(page: Any) -> None:
 
 def client(router: RouterProcess, name: str) -> AmqpPeer:
     """Connect a client that uses a name wherever a client may give one."""
-    peer = AmqpPeer.opened(router.port, container_id=name, properties={Symbol("product"): name, Symbol("version"): name})
+    peer = AmqpPeer.opened(
+        router.port, container_id=name, properties={Symbol("product"): name, Symbol("version"): name}
+    )
     peer.sender(name, name=name, credit=False)
     peer.receiver(name, 1, name=f"{name} 2")
     return peer

@@ -31,8 +31,8 @@ from tests.system.edges import edge, with_edges
 from tests.system.fixtures import CAPACITY, Start, pass_one
 from tests.system.http import WEB, scrape
 from tests.system.monitoring.alert_history import AlertHistory
-from tests.system.networks import CONVERGENCE, RouterView, connector, interior, ports
-from tests.system.router import EVERYTHING, SETTINGS, RouterProcess, Section, free_port, listener, poll
+from tests.system.networks import RouterView, connector, interior, ports
+from tests.system.router import EVERYTHING, RouterProcess, Section, free_port, listener, poll
 
 PROMTOOL = str(TOOLS / "promtool") if (TOOLS / "promtool").exists() else shutil.which("promtool")
 pytestmark = [
