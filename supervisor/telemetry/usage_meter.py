@@ -17,8 +17,8 @@ MIN_AGE: Final = 0.5  # seconds; `sluice top` never reads more often
 class UsageMeter:
     """Collector of usage, once for all requests at a time, and again only after a time. Owner: the router service.
 
-    Collecting reads the counters of all links, in slices. It is repeated only after AGE_PER_COST times the CPU time that
-    it took, so that requests, however many there are, take at most a tenth of the supervisor's time.
+    Collecting reads the counters of all links, in slices. It is repeated only after AGE_PER_COST times the CPU time
+    that it took, so that requests, however many there are, take at most a tenth of the supervisor's time.
     """
 
     def __init__(self, core: RouterCore, region: Region, usage: Usage) -> None:
@@ -41,7 +41,7 @@ class UsageMeter:
         return self._collecting
 
     def vhosts(self) -> Iterator[tuple[str, UsageRow]]:
-        """Yield the rows of vhosts, as of the last collection. Vhosts without a row of their own are in the last one."""
+        """Yield the rows of vhosts, as of the last collection; the last row is that of all other vhosts."""
         return self._usage.vhosts.rows()
 
     async def _collect(self) -> None:
