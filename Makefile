@@ -332,7 +332,7 @@ packaging-tools: .venv/test-dependencies
 
 # The container image and the Helm chart: tests that `make test` leaves out.
 test-packaging: build packaging-tools
-	@$(call pytest,,tests/packaging tests/system/monitoring/test_alerts.py,-n 1 --long -o faulthandler_timeout=0)
+	@$(call pytest,,tests/packaging tests/system/monitoring/test_alerts.py tests/pipeline/test_lander_alerts.py,-n 1 --long -o faulthandler_timeout=0)
 .PHONY: test-packaging
 
 # The manifests of packaging/kubernetes, rendered from the chart.

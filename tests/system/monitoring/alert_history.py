@@ -1,4 +1,4 @@
-"""Pages of metrics of a real router as series of Prometheus, and the alerts that promtool finds in them.
+"""Pages of metrics of real processes as series of Prometheus, and the alerts that promtool finds in them.
 
 Time is counted in minutes of the test: each page is read at once and written with the next minute, so the waits of the
 rules pass without waiting. The values are the router's own; only times are shifted.
@@ -8,38 +8,40 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import time
-import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from scripts.packaging_tools import TOOLS
 from tests.promql import RULES, rules, used_names
 from tests.system.http import Metrics, scrape
 from tests.system.router import poll
 
+PROMTOOL = str(TOOLS / "promtool") if (TOOLS / "promtool").exists() else shutil.which("promtool")
 #: Times in seconds since the epoch, which become times since the beginning of the history.
 TIMES = ("sluice_tls_certificate_expiry_timestamp_seconds", "process_start_time_seconds")
 REQUESTS = "sluice_http_requests_total"
 
 
 class AlertHistory:
-    """Minutes of a router, one page each, with the alerts that must fire at some of them.
+    """Minutes of a process, one page each, with the alerts that must fire at some of them.
 
-    promtool: the program that evaluates the rules.
     folder: receives the input of promtool.
-    port: returns the router's HTTP port, which may change when the router restarts.
+    read: returns a page; if its argument is true, only one that was rendered after the call. An OSError: `up` is 0.
+    file, job: the rules, and the scrape job that they expect.
     """
 
-    def __init__(self, promtool: str, folder: Path, port: Callable[[], int]) -> None:
-        self._promtool, self._folder, self._port = promtool, folder, port
+    def __init__(self, folder: Path, read: Callable[[bool], Metrics], file: Path = RULES, job: str = "sluice") -> None:
+        self._folder, self._read, self._file, self._job = folder, read, file, job
         self._began = time.time()
-        self._names = {name for kind in ("alert", "record") for rule in rules(kind).values()
+        self._names = {name for kind in ("alert", "record") for rule in rules(kind, file).values()
                        for name in used_names(rule["expr"]).metrics}  # fmt: skip
-        self._series: dict[str, dict[int, str]] = {}
+        self._samples: dict[str, dict[int, str]] = {}
         self._present: set[str] = set()
         self._minute = -1
         self._expected: list[dict[str, Any]] = []
@@ -69,11 +71,14 @@ class AlertHistory:
 
     def check(self) -> None:
         """Evaluate the rules of the repository on all minutes, and compare with what must fire."""
-        series = [{"series": name, "values": self._values(found)} for name, found in self._series.items()]
+        series = [{"series": name, "values": self._values(found)} for name, found in self._samples.items()]
         test = {"interval": "1m", "input_series": series, "promql_expr_test": self._expected}
         cases = self._folder / "alerts.yml"
-        cases.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
-        result = subprocess.run([self._promtool, "test", "rules", str(cases)], capture_output=True, text=True)
+        cases.write_text(
+            yaml.safe_dump({"rule_files": [str(self._file)], "evaluation_interval": "1m", "tests": [test]})
+        )
+        assert PROMTOOL is not None
+        result = subprocess.run([PROMTOOL, "test", "rules", str(cases)], capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
 
     def _expect(self, expression: str, labels: list[str]) -> None:
@@ -83,41 +88,42 @@ class AlertHistory:
     def _page(self, *, new: bool) -> dict[str, str]:
         """Return the samples of a page that the rules use. new: only of one that was rendered after this call."""
         try:
-            page = self._new_page() if new else scrape(self._port())
-        except (urllib.error.URLError, ConnectionError):
-            return {_series("up", {}): "0"}
-        found = {_series("up", {}): "1"}
+            page = self._read(new)
+        except OSError:
+            return {self._series_of("up", {}): "0"}
+        found = {self._series_of("up", {}): "1"}
         for name in self._names & page.samples.keys():
             for labels, value in page.samples[name]:
                 if not math.isnan(value):
                     shifted = value - self._began if name in TIMES else value
-                    found[_series(name, labels)] = f"{shifted:.15g}"
+                    found[self._series_of(name, labels)] = f"{shifted:.15g}"
         return found
-
-    def _new_page(self) -> Metrics:
-        """Return a page that counts a request of this call. For a moment, the router sends a page again."""
-        port = self._port()
-        first = _requests(scrape(port))
-        page: Metrics = poll(lambda: page if _requests(page := scrape(port)) > first else None, "a new page")
-        return page
 
     def _take(self, page: dict[str, str]) -> None:
         for name in self._present - page.keys():
-            self._series[name][self._minute] = "stale"
+            self._samples[name][self._minute] = "stale"
         for name, value in page.items():
-            self._series.setdefault(name, {})[self._minute] = value
+            self._samples.setdefault(name, {})[self._minute] = value
         self._present = {*page}
+
+    def _series_of(self, name: str, labels: dict[str, str]) -> str:
+        known = {"job": self._job, "instance": "host:8888", **labels}
+        text = ", ".join(f"{each}={json.dumps(value)}" for each, value in sorted(known.items()) if value)
+        return f"{name}{{{text}}}"
 
     def _values(self, found: dict[int, str]) -> str:
         return " ".join(found.get(minute, "_") for minute in range(self._minute + 1))
 
 
+def router_page(port: int, new: bool) -> Metrics:
+    """Return a page of a router, which sends a page again for a moment. new: only one that counts this request."""
+    if not new:
+        return scrape(port)
+    first = _requests(scrape(port))
+    page: Metrics = poll(lambda: page if _requests(page := scrape(port)) > first else None, "a new page")
+    return page
+
+
 def _requests(page: Metrics) -> float:
     """Return the number of requests that a page counts; the first page of a router counts none."""
     return sum(value for _, value in page.samples.get(REQUESTS, ()))
-
-
-def _series(name: str, labels: dict[str, str]) -> str:
-    known = {"job": "sluice", "instance": "router:8888", **labels}
-    text = ", ".join(f"{each}={json.dumps(value)}" for each, value in sorted(known.items()) if value)
-    return f"{name}{{{text}}}"

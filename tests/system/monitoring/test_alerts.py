@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import resource
-import shutil
 import signal
 import socket
 import threading
@@ -20,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from scripts.packaging_tools import TOOLS
 from tests.peer import frames, message
 from tests.peer.logins import write_users
 from tests.peer.management import Management
@@ -30,11 +28,10 @@ from tests.promql import rules
 from tests.system.edges import edge, with_edges
 from tests.system.fixtures import CAPACITY, Start, pass_one
 from tests.system.http import WEB, scrape
-from tests.system.monitoring.alert_history import AlertHistory
+from tests.system.monitoring.alert_history import PROMTOOL, AlertHistory, router_page
 from tests.system.networks import RouterView, connector, interior, ports
 from tests.system.router import EVERYTHING, RouterProcess, Section, free_port, listener, poll
 
-PROMTOOL = str(TOOLS / "promtool") if (TOOLS / "promtool").exists() else shutil.which("promtool")
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(180),
@@ -53,8 +50,7 @@ def observe(tmp_path: Path) -> Observe:
     """Return observe(router), which begins the history of a router."""
 
     def begin(router: RouterProcess) -> AlertHistory:
-        assert PROMTOOL is not None
-        return AlertHistory(PROMTOOL, tmp_path, lambda: router.ports["web"])
+        return AlertHistory(tmp_path, lambda new: router_page(router.ports["web"], new))
 
     return begin
 
