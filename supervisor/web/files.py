@@ -3,6 +3,7 @@ system may hang.
 """
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -47,6 +48,8 @@ CONSOLE_HEADERS: Final[Mapping[str, str]] = {**HEADERS, "Content-Security-Policy
 # Output directory of `make console`, included in the package. Each file has a compressed copy beside it.
 CONSOLE: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "console")
 COMPRESSED: Final = ".gz"
+# Errors of a path that names no file. Clients choose paths, so these are no faults of the router.
+_NO_FILE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP))
 
 
 class File(Struct, frozen=True):
@@ -89,8 +92,10 @@ def _read(root: str, parts: list[str], compressed: str) -> File | None:
         return None
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -41,12 +41,15 @@ def test_folder_is_served_as_its_index(root: Path, path: str, body: bytes) -> No
 @pytest.mark.parametrize(
     "path",
     ["", "index.html", "//index.html", "/../secret", "/sub/../index.html", "/./index.html", "/.hidden", "/sub/.hidden",
-     "/..\\secret", "/a\x00b", "/index.html/", "/nothing", "/index.html/x", "/sub", "/pipe"],
+     "/..\\secret", "/a\x00b", "/index.html/", "/nothing", "/index.html/x", "/sub", "/pipe", "/loop",
+     f"/{'a' * 300}", "/a" * 3000],
+    ids=lambda path: path[:20],
 )  # fmt: skip
 def test_path_that_names_no_file_below_root_is_not_found(root: Path, path: str) -> None:
     (root / ".hidden").write_text("hidden")
     (root / "sub" / ".hidden").write_text("hidden")
     os.mkfifo(root / "pipe")
+    (root / "loop").symlink_to(root / "loop")
     assert find(root, path) is None
 
 
