@@ -115,7 +115,7 @@ def test_unread_messages_raise_near_limit_and_held(router: RouterProcess, tmp_pa
     history.check()
 
 
-def test_too_long_messages_raise_messages_not_landed(router: RouterProcess, tmp_path: Path) -> None:
+def test_oversized_messages_raise_messages_not_landed(router: RouterProcess, tmp_path: Path) -> None:
     with land(router, tmp_path, "--max-message", "1K") as lander:
         history = observe(lander, tmp_path)
         send_all(url(router), [message(1)])
@@ -141,7 +141,7 @@ LEFT_OUT = {
 }
 
 
-def test_each_alert_is_brought_about_or_left_out_with_reason() -> None:
+def test_alerts_are_brought_about_or_left_out_with_reason() -> None:
     text = Path(__file__).read_text("utf-8").partition("LEFT_OUT =")[0]
     tried = {name for name in rules("alert", PIPELINE_RULES) if f'"{name}"' in text}
     assert tried | LEFT_OUT.keys() == rules("alert", PIPELINE_RULES).keys()

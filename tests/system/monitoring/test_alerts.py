@@ -259,7 +259,7 @@ def test_full_worker_raises_worker_memory_and_then_limit(start: Start, observe: 
     history.check()
 
 
-def test_connections_raise_connections_near_limit(start: Start, observe: Observe, peers: list[AmqpPeer]) -> None:
+def test_open_connections_raise_connections_near_limit(start: Start, observe: Observe, peers: list[AmqpPeer]) -> None:
     router = start([("policy", {"maxConnections": 10}), listener(), WEB])
     history = observe(router)
     peers += [AmqpPeer.opened(router.port) for _ in range(8)]
@@ -275,7 +275,7 @@ def test_connections_raise_connections_near_limit(start: Start, observe: Observe
     history.check()
 
 
-def test_descriptors_raise_files_near_limit(start: Start, observe: Observe) -> None:
+def test_scarce_descriptors_raise_files_near_limit(start: Start, observe: Observe) -> None:
     router = start([listener(), WEB])
     history = observe(router)
     history.pass_calm_minutes(2)
