@@ -217,6 +217,8 @@ tracing {{
     endpoint: http://127.0.0.1:1/v1/traces
     ratio: {ratio}
     parentBased: {parents}
+    addresses: {addresses}
+    spansPerSecond: 10000
 }}
 """
 
@@ -244,7 +246,10 @@ ROWS: Final[dict[str, Row]] = {
     "hop-queued": partial(hop, between="linkCapacity: 50"),
     "edge": edge,
     "link-route": link_route,
-    "traced": partial(one_router, more=TRACING.format(ratio=0.01, parents="no")),
-    "traced-parents": partial(one_router, more=TRACING.format(ratio=0.01, parents="yes")),
+    "untraced": partial(one_router, more=TRACING.format(ratio=1, parents="no", addresses="elsewhere")),
+    "traced-none": partial(one_router, more=TRACING.format(ratio=0.000001, parents="no", addresses="#")),
+    "traced-all": partial(one_router, more=TRACING.format(ratio=1, parents="no", addresses="#")),
+    "traced": partial(one_router, more=TRACING.format(ratio=0.01, parents="no", addresses="#")),
+    "traced-parents": partial(one_router, more=TRACING.format(ratio=0.01, parents="yes", addresses="#")),
     "tapped": partial(one_router, more=TAP, copied_to="taps.a", copies=2),
 }
