@@ -18,8 +18,9 @@ from sluice.router.testing.interworker import claim_link, set_worker
 from sluice.supervisor.connections.connections import RegisteredLink
 from sluice.supervisor.policy.denials import DenialKind
 from sluice.supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, GROUPS, Definition
-from sluice.supervisor.telemetry.collect import SHOWN_ADDRESSES, SLICE
+from sluice.supervisor.telemetry.collect import SHOWN_ADDRESSES
 from sluice.supervisor.telemetry.families import bounds
+from sluice.supervisor.telemetry.linked import SLICE
 from sluice.supervisor.telemetry.page import MAX_LABEL, Families, label
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter, value
 
