@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from sluice.router.addressing.address import key
+from sluice.router.config.diff import Plan
 from sluice.router.config.entities import Configuration
 from sluice.router.control.messages import MESSAGES_A_PART, Event
 from sluice.router.control.ops import Op, UnawaitedOp
@@ -35,6 +36,7 @@ from sluice.supervisor.children.shared_resources import SharedResources
 from sluice.supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from sluice.supervisor.children.zygote import Zygote
 from sluice.supervisor.composition import IN_PROCESS, RouterCore, add_services
+from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.configuration.live import LiveConfiguration
 from sluice.supervisor.configuration.reload_requests import HangUp, register_reload
 from sluice.supervisor.configuration.reloads import Reloads
@@ -156,11 +158,10 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None  # timer of the earliest deadline
         core.waker.connect(loop, self._wake_soon)
         self._live = LiveConfiguration(loop, configuration, core.settings.current, core.events, core.waker, log)
-        reloaded = core.audit.trail.reloaded
         manager = ServiceManager(loop, log, self._ended.done, os.environ)
         core.events.add(manager)  # last, because it reports that the router is ready
         self._manager = manager
-        self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded, manager)
+        self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, self._reloaded, manager)
         register_reload(self._reloads)
         register_show(self._reloads)
         register_usage(UsageMeter(core, region, usage))
@@ -424,6 +425,12 @@ class Supervisor:
                 except ListenError as error:
                     self._http_failed(error)
                     return
+
+    def _reloaded(self, source: str, path: str, result: Plan | ChangeError) -> None:
+        """Report a reload. source: its requester."""
+        self._core.audit.trail.reloaded(source, path, result)
+        if isinstance(result, ChangeError):
+            self._core.history.reload_refused(result.text)
 
     def _listener_states(self) -> list[ListenerState]:
         """Return the state of each configured listener, for health and metrics."""

@@ -118,6 +118,10 @@ class FigureHistory(Subsystem):
         if not self._stopped:  # workers exit with the router
             self._event("worker", f"Worker {worker.index} exited and is replaced")
 
+    def reload_refused(self, reason: str) -> None:
+        """Note that a reload was refused; the configuration is unchanged."""
+        self._event("reload refused", f"The configuration is unchanged: {reason.partition(chr(10))[0]}")
+
     def _event(self, kind: str, text: str) -> None:
         self.events.add(time.time(), kind, text)
 

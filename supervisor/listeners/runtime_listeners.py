@@ -24,6 +24,7 @@ RETRY_AFTER: Final = 5.0  # seconds until a listener that could not be opened is
 
 _NONE: Final[AddressesByHosts] = {}
 _Place = tuple[object, ...]
+_Named = Collection[tuple[str, _Place]]  # names of listeners with their places
 
 
 class RuntimeListeners(Subsystem):
@@ -79,7 +80,8 @@ class RuntimeListeners(Subsystem):
         answers = change.gathered.pop(self, _NONE)
         tried = None
         if change.whole and not change.undo:
-            tried = {_place(config) for config in change.old.listeners}
+            # With names, because a new listener may have the place of one that is open.
+            tried = {(config.name, _place(config)) for config in change.old.listeners}
         try:
             self._prepared = self._bind(change.new.listeners, answers, tried)
         except ListenError as error:
@@ -103,7 +105,10 @@ class RuntimeListeners(Subsystem):
         return ListenerChange(self._open, wanted).missing
 
     def _bind(
-        self, wanted: Iterable[ListenerConfig], answers: AddressesByHosts, tried: Collection[_Place] | None = None
+        self,
+        wanted: Iterable[ListenerConfig],
+        answers: AddressesByHosts,
+        tried: _Named | None = None,
     ) -> "ListenerChange":
         """Bind new listeners. Raises ListenError if nothing has changed.
 
@@ -123,7 +128,7 @@ class RuntimeListeners(Subsystem):
                 try:
                     change.opened.append(_opened(config, found, self._inherited, share=bool(change.shared)))
                 except ListenError as error:
-                    if tried is not None and _place(config) not in tried:
+                    if tried is not None and (config.name, _place(config)) not in tried:
                         raise
                     self._failed(config, error)
         except ListenError:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import BrokerProcess
+from tests.interop.conftest import ClientLauncher
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
@@ -97,3 +98,22 @@ def test_auto_links_recover_after_broker_kill(gateway_router: GatewayRouter, bro
     gateway_router.wait_active()
     receiver.detach()
     pass_through(gateway_router)
+
+
+@pytest.mark.timeout(180)
+def test_rabbitmq_without_the_queue_loses_no_message(
+    rabbitmq: BrokerProcess, proton: ClientLauncher, tmp_path: Path
+) -> None:
+    """RabbitMQ 3.10 would accept messages for a queue that it does not have, and discard them."""
+    count = 50
+    router = RouterProcess(tmp_path, gateway_sections(rabbitmq, rabbitmq.existing("absent"), tmp_path), 1)
+    router.start()
+    gateway_router = GatewayRouter(router)
+    router.wait_log(r"\(warning\) Auto link 'to' on .* is down: the broker has no '/amq/queue/absent'", 30)
+    assert gateway_router.states() == ["failed", "failed"]
+    steady = proton("steady", gateway_router.port, ADDRESS, count)
+    assert proton("durable_queue", rabbitmq.port, "absent").result() is True
+    gateway_router.wait_active()
+    assert steady.result() == {"accepted": count}
+    assert proton("collect", gateway_router.port, ADDRESS, count).result() == count
+    router.stop()

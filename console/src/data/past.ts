@@ -7,7 +7,7 @@ import type { Series } from "./history.ts";
 export interface PastEvent { router: string; time: number; kind: string; text: string; count: number; last: number }
 
 /** Kinds of events that are no good news. */
-const BAD = new Set(["worker", "router lost", "connector down", "processor", "stop"]);
+const BAD = new Set(["worker", "router lost", "connector down", "processor", "reload refused", "stop"]);
 export const isBad = (event: PastEvent): boolean => BAD.has(event.kind);
 
 /** History of one router in periods of one length, put together from answers. */

@@ -111,9 +111,11 @@ def test_changes_of_configuration_are_events(monkeypatch: pytest.MonkeyPatch) ->
         router.history.commit(ConfigurationChange(new, new, whole=True))
         router.history.commit(ConfigurationChange(new, new, (deleted(new.addresses[0]),)))
         router.history.worker_lost(WorkerProcess(3, 1))
+        router.history.reload_refused("x.conf:3: unknown attribute\nx.conf:4: another")
         assert router.texts == [
             "The router started", "router.config.address created", "The policy changed",
             "The configuration was reloaded", "router.config.address deleted", "Worker 3 exited and is replaced",
+            "The configuration is unchanged: x.conf:3: unknown attribute",
         ]  # fmt: skip
 
     asyncio.run(scenario())

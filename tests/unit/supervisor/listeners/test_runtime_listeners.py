@@ -119,6 +119,19 @@ def test_port_moves_to_listener_on_other_address(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def test_reload_with_second_listener_on_a_port_is_refused(tmp_path: Path) -> None:
+    async def scenario(router: ReconfigurableRouter) -> None:
+        port = free_port()
+        await router.reload(BASE + listener_section("one", port))
+        router.path.write_text(BASE + listener_section("one", port) + listener_section("two", port))
+        error = await router.change_error(router.reloads.ask())
+        assert isinstance(error, ChangeError)
+        assert error.text == f"Listener error on 127.0.0.1:{port}: {os.strerror(errno.EADDRINUSE)}"
+        assert sorted(listeners(router)) == ["main", "one"]
+
+    run(tmp_path, scenario)
+
+
 def test_reload_with_unusable_new_listener_changes_nothing(tmp_path: Path) -> None:
     async def scenario(router: ReconfigurableRouter) -> None:
         kept, new = free_port(), free_port()
