@@ -489,7 +489,7 @@ def test_session_end_is_ascribed_to_link_that_fails_again():
     router.clock.advance(FIRST_RETRY + RETRY)
     requested = [each for each in router.take_orders() if isinstance(each, messages.Link)]
     assert all(each.session for each in requested)
-    there, here = sorted(requested, key=lambda each: each.address, reverse=True)
+    there, here = sorted(requested, key=lambda each: each.address or "", reverse=True)
     router.answer(here, router.begin(here))
     router.detach(there, router.begin(there), "", NO_QUEUE)
     assert router.availability("in").reported_at is not None

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from sluice.router.config.load import load_text
 from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 from sluice.supervisor.composition import RouterCore
-from sluice.supervisor.runtime.availability import Availability
+from sluice.supervisor.runtime.availability import Availability, ConnectorStates
 from sluice.supervisor.telemetry import broker_metrics
-from sluice.supervisor.telemetry.broker_checks import MAX_CONNECTORS, MAX_NAMES, ConnectorStates, check_brokers
+from sluice.supervisor.telemetry.broker_checks import MAX_CONNECTORS, MAX_NAMES, check_brokers
 from sluice.supervisor.telemetry.broker_metrics import add_brokers
 from sluice.supervisor.telemetry.health_check import HealthCheckResult
 from sluice.supervisor.telemetry.page import Families
