@@ -36,7 +36,7 @@ class Availability:
         self.error = ""  # reason why it is down; empty while it is up, and before the first failure
         # Time of the log line that it is down; None: the log has no such line, or a later one that it is up again.
         self.reported_at: float | None = None
-        self.unreported = False  # down after it was up or new, without a line in the log about it
+        self.unreported = False  # the object went down, and the log has no line about that yet
 
     @property
     def title(self) -> str:
