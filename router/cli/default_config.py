@@ -4,11 +4,14 @@ import os
 import sys
 from typing import Final
 
-# In order of preference; the second one is that of Dispatch.
-DEFAULT_CONFIGS: Final = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
-CONFIG_HELP: Final = (
-    f"configuration file; default: {DEFAULT_CONFIGS[0]} or, if that does not exist, {DEFAULT_CONFIGS[1]}"
+# In order of preference. The second one is that of Dispatch. The Debian package and the units bring the third one, an
+# example at first, which must not hide a file of Dispatch.
+DEFAULT_CONFIGS: Final = (
+    "/etc/sluice/qdrouterd.conf",
+    "/etc/qpid-dispatch/qdrouterd.conf",
+    "/etc/sluice/router.conf",
 )
+CONFIG_HELP: Final = f"configuration file; default: the first of {', '.join(DEFAULT_CONFIGS)} that exists"
 #: The example configuration in the installed package; in the repository a link to conf/standalone.conf.
 EXAMPLE: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "config", "standalone.conf")
 

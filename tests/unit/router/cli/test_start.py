@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.router.cli.default_config import DEFAULT_CONFIGS, EXAMPLE
+from sluice.router.cli.default_config import DEFAULT_CONFIGS, EXAMPLE, default_config
 from tests.unit.source_files import ROOT
 
 pytestmark = pytest.mark.starts
@@ -39,6 +39,14 @@ def test_run_without_configuration_starts_example(shell):
         "In another terminal, `sluice hello` sends a first message through it.",
     ]
     assert shell.recorded()["id"] == "Standalone"
+
+
+@pytest.mark.parametrize(
+    ("present", "found"), [((0, 1, 2), 0), ((1, 2), 1), ((2,), 2), ((), 0)], ids=["own", "dispatch", "package", "none"]
+)
+def test_default_configuration_is_the_first_that_exists(monkeypatch, present, found):
+    monkeypatch.setattr("os.path.exists", {DEFAULT_CONFIGS[number] for number in present}.__contains__)
+    assert default_config() == DEFAULT_CONFIGS[found]
 
 
 def test_example_is_the_standalone_configuration():
