@@ -297,6 +297,46 @@ def settled_flood(ports: Ports) -> None:
             number += credit
 
 
+def late_settlements(ports: Ports) -> None:
+    """Use up the credit of many links of one connection, and settle late, so that the credit of all of them grows."""
+    links, rounds = 40, 4
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
+        consumer.begin()
+        consumer.send(receiver(0, "attack.late", credit=0x7FFFFFFF))
+        consumer.attached(1)
+        client.begin()
+        client.send(b"".join(sender(handle, "attack.late") for handle in range(links)))
+        number = 0
+        for _ in range(rounds):
+            first = number
+            for (_, handle), credit in client.credits(links).items():
+                octets = []
+                for _ in range(credit):
+                    octets.append(transfer(0, handle, BODY, False, (number, struct.pack(">I", number), False)))
+                    number += 1
+                client.send(b"".join(octets))
+            consumer.take(TRANSFER, number - first)
+            time.sleep(0.02)
+            consumer.send(disposition(0, True, first, number - 1, True, ACCEPTED))
+
+
+def credit_given_back(ports: Ports) -> None:
+    """Give the credit of a hundred links back as often as it is granted: none of them is limited by credit."""
+    links = 100
+    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
+        consumer.begin()
+        consumer.send(receiver(0, "attack.back", credit=1))
+        consumer.attached(1)
+        client.begin()
+        client.send(b"".join(sender(handle, "attack.back") for handle in range(links)))
+        counts = dict.fromkeys(range(links), 0)
+        for _ in range(50):
+            for (_, handle), credit in client.credits(links).items():
+                counts[handle] += credit
+                client.send(flow(0, SESSION, (handle, counts[handle], 0, False, False)))
+            time.sleep(0.05)
+
+
 def states_in_streams(ports: Ports) -> None:
     """Send states in later frames and by dispositions for streams to consumers of all workers and of another router.
 
@@ -353,6 +393,8 @@ ATTACKS: Final[dict[str, Attack]] = {
         echoes,
         garbage,
         settled_flood,
+        late_settlements,
+        credit_given_back,
         states_in_streams,
     )
 }
