@@ -161,7 +161,7 @@ def decode(octets: bytes) -> Message:
         if not isinstance(section, codec.Described):
             raise malformed("a message contains a value that is not a section", at)
         code, value = section.descriptor, section.value
-        if code in TYPES and not isinstance(value, TYPES[code]):
+        if code in TYPES and (not isinstance(value, TYPES[code]) or isinstance(value, codec.DecimalOctets)):
             raise malformed(f"section 0x{code:02x} has the wrong type", at)
         if code in (HEADER, PROPERTIES):
             fields = HEADER_FIELDS if code == HEADER else PROPERTY_FIELDS

@@ -120,6 +120,8 @@ def _rare(given: Any) -> bytes:
     """Encode a value of a type that only clients send."""
     if isinstance(given, uuid.UUID):
         return b"\x98" + given.bytes
+    if isinstance(given, codec.DecimalOctets):
+        return codec.encode_value(given)
     if isinstance(given, bytes):
         return codec.encode_binary(given)
     return string(str(given))

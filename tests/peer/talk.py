@@ -46,7 +46,7 @@ def producer(handle: int, address: str | None, **fields: Any) -> bytes:
 
 
 def flow(
-    handle: int | None, credit: int | None = None, window: int = MANY, delivery_count: int = 0, **fields: Any
+    handle: int | None, credit: int | None = None, window: int = MANY, delivery_count: int | None = 0, **fields: Any
 ) -> bytes:
     return say(
         "flow",

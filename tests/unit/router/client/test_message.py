@@ -106,11 +106,12 @@ def test_random_octets_give_message_or_decode_error(octets):
     assert error in ("", "amqp:decode-error")
 
 
+@pytest.mark.parametrize("encoded", [b"\x50\x05", b"\x84" + bytes(8)], ids=["ubyte", "decimal64"])
 @pytest.mark.parametrize("code", range(0x70, 0x79))
-def test_section_of_wrong_type_is_decode_error(code):
-    octets = b"\x00\x53" + bytes([code]) + b"\x50\x05"
+def test_section_of_wrong_type_is_decode_error(code, encoded):
+    octets = b"\x00\x53" + bytes([code]) + encoded
     if code == messages.VALUE:
-        assert messages.decode(octets).body == 5
+        assert messages.decode(octets).body == codec.decode_one(encoded)
     else:
         with pytest.raises(AmqpError, match="has the wrong type"):
             messages.decode(octets)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.router.config.schema import SCHEMA, EntityType
-from tests.peer.types import Char, Described, Float, Int, Long, Map, Symbol, Timestamp, UByte, ULong
+from tests.peer.types import Char, Described, Float, Int, Long, Map, Raw, Symbol, Timestamp, UByte, ULong
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 KINDS = [each for each in SCHEMA.types.values() if each.supported and {"CREATE", "UPDATE"} & set(each.operations)]
@@ -26,10 +26,12 @@ BASE: dict[str, dict[str, Any]] = {
     "router.connection.linkRoute": {"pattern": "fuzz", "direction": "in"},
     "dummy": {"arg1": "a", "num1": 1},
 }
+DECIMAL = Raw(b"\x84" + bytes(8))
 VALUES: list[Any] = [
     None, True, False, 0, -1, 1, UByte(255), Int(-(2**31)), Long(2**63 - 1), ULong(2**64 - 1), Timestamp(-1),
     float("nan"), float("inf"), -1e300, Float(0.5), Symbol("symbol"), Char("c"),
-    uuid.UUID(int=1), b"\xff\x00", b"octets", Described(ULong(0x74), {}), Described(Symbol("x"), [1]),
+    DECIMAL, {"a": [DECIMAL]}, uuid.UUID(int=1), b"\xff\x00", b"octets", Described(ULong(0x74), {}),
+    Described(Symbol("x"), [1]),
     [], [[[]]], [None, b"\xff", {"a": [Float(0.5)]}], {}, Map([(1, 2)]), Map([("é", 1)]), Map([("qd.x", 1)]),
     {"a": {"b": [uuid.UUID(int=2), ULong(2**64 - 1)]}}, {"a" * 300: "b" * 70_000},
 ]  # fmt: skip

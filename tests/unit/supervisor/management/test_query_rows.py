@@ -137,3 +137,10 @@ def test_pages_contain_all_entities():
         found |= {dict(zip(names, row, strict=False))["identity"] for row in rows}
     assert sizes == [PAGE, len(found) - PAGE, 0], "each entity once"
     assert found >= wanted
+
+
+def test_decimal_of_client_is_encoded_in_its_own_type() -> None:
+    octets = b"\x84" + bytes(range(8))
+    assert values.value({"x": [codec.decode_one(octets)]}) == codec.encode_map(
+        [codec.encode_string("x"), codec.encode_list([octets])]
+    )
