@@ -73,7 +73,7 @@ cdef class ProducerEnd(RoutedLink):
             self.close_with(RESOURCE_LIMIT, "the delivery state is too long for a routed link")
             return 0
         if first:
-            # Credit that was withdrawn counts: transfers for it may be under way. Any sender may be wrong by ROUTED_MOST.
+            # Withdrawn credit counts, for transfers may be under way. Any sender may be wrong by ROUTED_MOST.
             if (self.node.in_count >= 2 * ROUTED_MOST
                     or <int32_t>(self.delivery_count - self.initial_count - self.granted_most) >= ROUTED_MOST):
                 self.close_with("amqp:link:transfer-limit-exceeded",
