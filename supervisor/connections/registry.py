@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from sluice.router.amqp.errors import CONNECTION_FORCED
-from sluice.router.config.entities import ConnectorConfig, ListenerConfig
+from sluice.router.config.entities import Configuration, ConnectorConfig, ListenerConfig
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.control.handover import InitiateData
 from sluice.router.control.messages import Close, Closed, CloseLink, Denied, Gone, Opened, Order
@@ -18,6 +18,7 @@ from sluice.router.control.ops import Op, TraceOp
 from sluice.router.log import ProcessLog
 from sluice.supervisor.audit.trail import AuditTrail
 from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.admission import Admit, Decision, Deny
 from sluice.supervisor.connections.connections import (
     ConnectionEnd,
@@ -69,6 +70,9 @@ class Connections(Subsystem):
         self._journal = journal
         self._profiles = profiles
         self._opens = opens
+        # Result of `worker_admits` by profile, whose attributes never change; empty after each change of the
+        # configuration.
+        self._admits: dict[str, bool] = {}
         self._asked: dict[int, Opened] = {}  # opens that are not decided yet, by number of the connection
         self._events = events
         self._trail = trail
@@ -141,7 +145,12 @@ class Connections(Subsystem):
 
     def worker_admits(self, connection: RegisteredConnection) -> bool:
         """True if the worker of a connection is to admit its client at present; see Handover."""
-        return isinstance(connection.origin, ListenerConfig) and self._opens.admits_all(connection.origin)
+        admits = self._admits.get(connection.profile)
+        if admits is None:
+            origin = connection.origin
+            admits = isinstance(origin, ListenerConfig) and self._opens.admits_all(origin)
+            self._admits[connection.profile] = admits
+        return admits
 
     def take_back(self, connection: RegisteredConnection, worker: WorkerProcess) -> None:
         """Take a connection back from a worker that has not received it."""
@@ -235,6 +244,12 @@ class Connections(Subsystem):
 
     def snapshot_ops(self) -> Iterable[Op]:
         return (TraceOp(each.number, each.trace) for each in self.opened.values() if each.trace is not None)
+
+    def start(self, configuration: Configuration) -> None:
+        self._admits.clear()
+
+    def commit(self, change: ConfigurationChange) -> None:
+        self._admits.clear()
 
     def stop(self) -> None:
         self._ending = True

@@ -7,6 +7,7 @@ import pytest
 import sluice.router.testing.engine as engine
 from sluice.router.control.messages import Limits
 from sluice.supervisor.connections.admission import Admit
+from sluice.supervisor.connections.registry import Connections
 from sluice.supervisor.policy.policy import Policy
 from tests.component.engine.host import InProcessRouter, configuration
 from tests.component.engine.network import InProcessNetwork
@@ -89,7 +90,7 @@ def decide(monkeypatch):
 
     def use(decision):
         monkeypatch.setattr(Policy, "decide", lambda admission, connection, message: decision)
-        monkeypatch.setattr(Policy, "admits_all", lambda admission, listener: False)
+        monkeypatch.setattr(Connections, "worker_admits", lambda connections, connection: False)
 
     return use
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluice.router.config.entities import ListenerConfig
+from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from tests.unit.supervisor.core_with_replicas import CoreWithReplicas
 
@@ -21,6 +23,25 @@ def _no_collector() -> Iterator[None]:
 
 def records() -> int:
     return sum(isinstance(each, (RegisteredConnection, RegisteredLink)) for each in gc.get_objects())
+
+
+def test_worker_admits_is_decided_once_for_a_profile_until_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = CoreWithReplicas(1)
+    connections, decisions = router.core.connections, []
+
+    def decide(listener: ListenerConfig) -> bool:
+        decisions.append(listener.name)
+        return len(decisions) == 1
+
+    monkeypatch.setattr(connections._opens, "admits_all", decide)
+    first, second = (router.replicas[0].worker.connections[router.connect(0)] for _ in range(2))
+    assert connections.worker_admits(first)
+    assert connections.worker_admits(second)
+    assert len(decisions) == 1
+    connections.commit(ConfigurationChange(router.configuration, router.configuration))
+    assert not connections.worker_admits(first)
+    assert not connections.worker_admits(second)
+    assert len(decisions) == 2
 
 
 @pytest.mark.usefixtures("_no_collector")
