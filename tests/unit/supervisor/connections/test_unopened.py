@@ -18,6 +18,10 @@ def evicted(unopened: UnopenedConnections, peer: str) -> int | None:
     return None if found is None else found.number
 
 
+def are_sorted(unopened: UnopenedConnections) -> bool:
+    return unopened._sorted is not None
+
+
 def test_oldest_connection_of_largest_host_is_evicted():
     unopened = UnopenedConnections()
     for number, host in enumerate(["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.2"]):
@@ -65,4 +69,22 @@ def test_eviction_choice_matches_plain_counting():
             assert found == min(each for each, its in hosts.items() if its == host)
     for each, host in hosts.items():
         unopened.remove(connection(each, host))
-    assert (unopened._hosts, unopened._by_count, unopened._most) == ({}, {}, 0)
+    assert (unopened._hosts, unopened._host_of, unopened._sorted) == ({}, {}, None)
+
+
+def test_hosts_are_sorted_from_the_first_choice_until_no_connection_is_left():
+    unopened = UnopenedConnections()
+    for number, host in enumerate(["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"]):
+        unopened.add(connection(number, host))
+    assert not are_sorted(unopened)
+    unopened.remove(connection(3, "10.0.0.3"))
+    assert unopened.connection_to_evict("10.0.0.2:1") is None
+    assert are_sorted(unopened)
+    unopened.add(connection(4, "10.0.0.1"))
+    unopened.add(connection(5, "10.0.0.1"))
+    assert evicted(unopened, "10.0.0.4:1") == 0
+    for number, host in [(0, "10.0.0.1"), (1, "10.0.0.2"), (2, "10.0.0.2"), (4, "10.0.0.1"), (5, "10.0.0.1")]:
+        assert are_sorted(unopened)
+        unopened.remove(connection(number, host))
+    assert not are_sorted(unopened)
+    assert unopened.count == 0
