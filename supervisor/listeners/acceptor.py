@@ -207,7 +207,14 @@ class Acceptor(Subsystem):
         """Accept connections from a readable socket, as far as the accept rate permits."""
         crowd = accept_queue_length(opened)
         room = self._pace.room(crowd, min(max(crowd, 1), ACCEPTS_PER_WAKE))
-        if room:
+        if room > 1:
+            # Lines of a burst are written together, so a worker may have a connection up to a burst before its line.
+            self._log.hold()
+            try:
+                self._accept(listener, opened, room)
+            finally:
+                self._log.release()
+        elif room:
             self._accept(listener, opened, room)
         else:
             self._connections.accept_pauses += 1

@@ -272,6 +272,29 @@ def test_connection_burst_is_accepted_completely(active):
     run(scenario, active=active)
 
 
+def test_lines_of_connection_burst_are_written_together(tmp_path):
+    async def scenario(setup):
+        path = tmp_path / "log"
+        setup.log.apply(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+        (sink,) = (each for name, each in setup.log._sinks.items() if name == str(path))
+        writes, write = [], sink._write
+
+        def count(lines):
+            writes.append(lines.count(b"\n"))
+            write(lines)
+
+        sink._write = count
+        # Without a turn of the event loop, all of them wait in the kernel's queue.
+        setup.clients += [socket.create_connection(("127.0.0.1", setup.port)) for _ in range(BURST)]
+        await until(lambda: setup.core.connections.count == BURST)
+        setup.clients.append(socket.create_connection(("127.0.0.1", setup.port)))
+        await until(lambda: setup.core.connections.count == BURST + 1)
+        assert sum(writes) == path.read_text().count("Accepted connection") == BURST + 1
+        assert len(writes) < BURST // 2
+
+    run(scenario)
+
+
 def test_acceptor_counts_pauses_of_connecting_clients():
     async def scenario(setup):
         pace = setup.acceptor._pace
