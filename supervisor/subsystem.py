@@ -7,7 +7,9 @@ attribute of another. docs/internals/supervisor.md has the details.
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MethodType
 from typing import Any, ClassVar, Final, TypeVar
 
 from sluice.router.config.entities import Configuration
@@ -111,6 +113,9 @@ class Subsystem:
     def step(self) -> None:
         """Continue changes that take several epochs, before the next delta is taken."""
 
+    def expire(self) -> None:
+        """Do what is due, after `step`; called only in wakes after `deadline`."""
+
     @property
     def waiting(self) -> bool:
         """True if `step` has more to do after other events."""
@@ -124,7 +129,7 @@ class Subsystem:
 
     @property
     def deadline(self) -> float:
-        """Time at which `step` is due without an event, in seconds of the monotonic clock."""
+        """Time at which `step` or `expire` is due without an event, in seconds of the monotonic clock."""
         return NEVER
 
     # New workers
@@ -157,11 +162,14 @@ class Events:
         self._lost: list[Callable[[WorkerProcess], None]] = []
         self._working: list[Callable[[], bool]] = []
         self._stepping: list[Callable[[], None]] = []
+        self._expiring: list[Callable[[], None]] = []
         self._completing: list[Callable[[], None]] = []
         self._answering: list[Callable[[], None]] = []
-        # Subsystems that override a property.
-        self._waiting: list[Subsystem] = []
-        self._due: list[Subsystem] = []
+        # Getters of overridden properties. A call is faster than an instruction that finds a property in objects of
+        # several classes.
+        self._waiting: list[Callable[[], bool]] = []
+        self._due: list[Callable[[], float]] = []
+        self._next_due = -math.inf  # deadline when it was read last
 
     def __iter__(self) -> Iterator[Subsystem]:
         return iter(self._subsystems)
@@ -190,6 +198,7 @@ class Events:
             ("worker_lost", self._lost),
             ("work", self._working),
             ("step", self._stepping),
+            ("expire", self._expiring),
             ("before_delta", self._completing),
             ("after_delta", self._answering),
         )
@@ -205,9 +214,10 @@ class Events:
             if getattr(type(subsystem), name) is not getattr(Subsystem, name):
                 for role in subsystem.roles:
                     listed_by_role[role].append(getattr(subsystem, name))
-        for name, concerned in (("waiting", self._waiting), ("deadline", self._due)):
+        properties: tuple[tuple[str, list[Any]], ...] = (("waiting", self._waiting), ("deadline", self._due))
+        for name, concerned in properties:
             if getattr(type(subsystem), name) is not getattr(Subsystem, name):
-                concerned.append(subsystem)
+                concerned.append(MethodType(getattr(type(subsystem), name).fget, subsystem))
 
     def check_complete(self) -> None:
         """Raise CompositionError if a type of worker message has no handler."""
@@ -265,11 +275,16 @@ class Events:
         """See Subsystem."""
         for step in self._stepping:
             step()
+        # A deadline that has been set and has passed since the last wake is read at the end of this one, which causes
+        # another wake.
+        if time.monotonic() >= self._next_due:
+            for expire in self._expiring:
+                expire()
 
     @property
     def waiting(self) -> bool:
         """True if any subsystem is waiting; see Subsystem."""
-        return any(subsystem.waiting for subsystem in self._waiting)
+        return any(waiting() for waiting in self._waiting)
 
     def before_delta(self) -> None:
         """See Subsystem."""
@@ -284,7 +299,13 @@ class Events:
     @property
     def deadline(self) -> float:
         """Earliest deadline of all subsystems; see Subsystem."""
-        return min((subsystem.deadline for subsystem in self._due), default=NEVER)
+        due = NEVER
+        for deadline_of in self._due:  # no `min`: each wake reads the deadline
+            deadline = deadline_of()
+            if deadline < due:
+                due = deadline
+        self._next_due = due
+        return due
 
     def snapshot_ops(self) -> list[Op]:
         """Return the ops of all subsystems, in order; see Subsystem."""

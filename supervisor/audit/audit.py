@@ -171,7 +171,7 @@ class Audit(Subsystem):
     def connection_closed(self, connection: RegisteredConnection) -> None:
         self.trail.forget(connection)
 
-    def step(self) -> None:
+    def expire(self) -> None:
         self.trail.flush()
 
     @property

@@ -456,7 +456,7 @@ class Policy(Subsystem):
             grant.at_end = grant.senders, grant.receivers
         grant.release(link.number)
 
-    def step(self) -> None:
+    def expire(self) -> None:
         self.denials.flush()
 
     @property

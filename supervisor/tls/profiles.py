@@ -499,7 +499,7 @@ class TlsProfiles(Subsystem):
     def deadline(self) -> float:
         return self._rotation
 
-    def step(self) -> None:
+    def expire(self) -> None:
         """Replace the key of session tickets periodically."""
         if time.monotonic() >= self._rotation:
             self._rotation = time.monotonic() + ROTATION

@@ -131,9 +131,11 @@ class DeliveryTraces(Subsystem):
 
     @property
     def deadline(self) -> float:
-        return min((each.deadline for each in self._requesters), default=NEVER)
+        if not self._requesters:
+            return NEVER
+        return min(each.deadline for each in self._requesters)
 
-    def step(self) -> None:
+    def expire(self) -> None:
         now = time.monotonic()
         over = [each for each in self._requesters if each.deadline <= now]
         if over:

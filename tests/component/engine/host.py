@@ -472,6 +472,7 @@ class InProcessRouter:
             for worker in self.workers:
                 worker.channels.announce_delta(octets)
             moved = True
+        _ = self.core.deadline  # read in each wake, as by the service
         self.log.release()
         for worker in self.workers:
             known = self.core.workers[worker.setup.worker]

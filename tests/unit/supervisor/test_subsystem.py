@@ -4,6 +4,7 @@ To write a subsystem, begin with a copy of `Banners`.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,9 @@ class Banners(Subsystem):
 
     def step(self) -> None:
         self.calls.append("step")
+
+    def expire(self) -> None:
+        self.calls.append("expire")
 
     @property
     def waiting(self) -> bool:
@@ -209,7 +213,7 @@ def test_subsystem_is_called_in_each_wake(router: CoreWithReplicas, banners: Ban
     core = router.core
     assert core.work() is False
     assert core.take_delta() is None
-    assert banners.take_calls() == ["work", "step", "before delta", "after delta"]
+    assert banners.take_calls() == ["work", "step", "expire", "before delta", "after delta"]
     assert not core.busy
     banners.more = True
     assert core.work() is True
@@ -220,6 +224,22 @@ def test_first_deadline_of_subsystems_counts(router: CoreWithReplicas, banners: 
     assert router.core.deadline == NEVER
     banners.due = 12.0
     assert router.core.deadline == 12.0
+
+
+def test_subsystem_expires_only_in_wakes_after_its_deadline(router: CoreWithReplicas, banners: Banners) -> None:
+    core = router.core
+    core.take_delta()
+    banners.take_calls()
+    banners.due = time.monotonic() + 3600
+    assert core.deadline == banners.due
+    core.take_delta()
+    assert "expire" not in banners.take_calls()
+    banners.due = 12.0  # set outside of a wake: the next wake reads it, and causes another one
+    core.take_delta()
+    assert "expire" not in banners.take_calls()
+    assert core.deadline == 12.0
+    core.take_delta()
+    assert banners.take_calls() == ["step", "expire", "before delta", "after delta"]
 
 
 # -- Start, end and management
