@@ -318,7 +318,7 @@ class Supervisor:
         # Orders are sent before deltas: they depend only on acknowledged deltas, and ZeroMQ's threads take a while.
         try:
             for worker in self._core.workers.values():
-                if worker.stage not in (WorkerStage.FORKING, WorkerStage.DEAD):
+                if worker.runs:
                     self._send_orders(worker)
         finally:
             for epoch, ops in deltas:

@@ -21,7 +21,9 @@ from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.admission import Admit, Decision, Deny
 from sluice.supervisor.connections.connections import (
-    ConnectionEnd,
+    CLOSED,
+    FAILED,
+    ORPHANED,
     Initiator,
     RegisteredConnection,
     describe_end,
@@ -164,7 +166,7 @@ class Connections(Subsystem):
         self._forget(None, connection)
         self._log.error("SERVER", f"[C{connection.number}] Connection with {connection.peer} dropped: {reason}")
         if connection.initiator is not None:
-            report_ended(self._log, connection, ConnectionEnd.FAILED, ("amqp:internal-error", reason))
+            report_ended(self._log, connection, FAILED, ("amqp:internal-error", reason))
 
     def deny(self, peer: str, limit: int) -> None:
         """Count and report a client that is refused because there are `limit` connections."""
@@ -258,12 +260,10 @@ class Connections(Subsystem):
         """Close the records of all connections of a lost worker."""
         for connection in worker.connections.values():
             connection.sessions_at_end = 0  # the real number is unknown
-            connection.end_reason = describe_end(connection, ConnectionEnd.ORPHANED, None)
+            connection.end_reason = describe_end(connection, ORPHANED, None)
             self._forget(worker, connection)
             if connection.initiator is not None:
-                report_ended(
-                    self._log, connection, ConnectionEnd.CLOSED if self._ending else ConnectionEnd.ORPHANED, None
-                )
+                report_ended(self._log, connection, CLOSED if self._ending else ORPHANED, None)
             else:
                 log_closed(self._log, connection, None)
         worker.connections = {}
@@ -358,7 +358,7 @@ class Connections(Subsystem):
         if connection is not None:
             if connection.initiator is None and not connection.opened:
                 self._trail.ended(connection, message.error)
-            ending = ConnectionEnd.CLOSED if message.graceful else ConnectionEnd.FAILED
+            ending = CLOSED if message.graceful else FAILED
             connection.end_reason = describe_end(connection, ending, message.error)
             self._forget(worker, connection)
             if connection.initiator is not None:

@@ -1,6 +1,7 @@
 """State of each worker's replica of the tables: live, serving, or in need of a snapshot. Does no input or output."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.control.messages import Ack, PortClosed, Ready, Resync
@@ -9,6 +10,8 @@ from sluice.router.log import DEBUG, WARNING, ProcessLog
 from sluice.supervisor.children.worker import WorkerCorruptError, WorkerProcess, WorkerStage
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.subsystem import Subsystem
+
+_LIVE: Final = WorkerStage.LIVE  # a global, because each acknowledgement reads it
 
 
 class Replicas(Subsystem):
@@ -63,5 +66,5 @@ class Replicas(Subsystem):
     def _acknowledge(self, worker: WorkerProcess, message: Ack | Ready) -> None:
         epoch = message.epoch
         self._journal.acknowledge(worker.index, epoch)
-        if worker.stage is WorkerStage.LIVE and epoch >= worker.serving_from:
+        if worker.stage is _LIVE and epoch >= worker.serving_from:
             worker.stage = WorkerStage.SERVING
