@@ -94,7 +94,7 @@ COLD = (
     "workers/slots",
     "workers/transport/websocket",
 )
-# Each C file begins like this. Reading it precompiled saves a seventh of the time of a small module, so a few modules do
+# Each C file begins like this. Reading it precompiled saves a seventh of the time of a small module. A few modules do
 # not pay for the precompiling.
 PYTHON_HEADER = "#define PY_SSIZE_T_CLEAN\n#include <Python.h>\n"
 FEW = 20
