@@ -25,7 +25,7 @@ SOURCE = (
     "minRecordsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
     "failOnDataLoss", "group", "decode", "columns", "payloadSchema", "payloadMessage", "payloadContentType",
     "onBadPayload", "payloadSubject", "schemaRegistry", "schemaRegistryUser", "schemaRegistryPasswordFile",
-    "schemaRegistryPasswordEnv", "schemaRegistryCaFile",
+    "schemaRegistryPasswordEnv", "schemaRegistryCaFile", "schemaRegistryRetries",
     "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
 )  # fmt: skip
 
@@ -269,6 +269,7 @@ class SourceOptions:
     payload_fails: bool  # True: a body that cannot be decoded ends the query
     payload_subject: str  # subject of the registry with the schema of the column, "" without one
     registry: RegistryOptions
+    registry_retries: bool  # True: columns with the repeated requests to the registry
     headers: bool
     columns: tuple[str, ...]  # names of the columns to decode, in their order; none: all of `decode`
     delete: bool
@@ -305,7 +306,7 @@ def registry_options(options: OptionReader) -> RegistryOptions:
             "option schemaRegistryUser and schemaRegistryPasswordFile or schemaRegistryPasswordEnv must be given "
             "together"
         )
-    for name in options.given("payloadSubject", "schemaRegistryUser", "schemaRegistryCaFile"):
+    for name in options.given("payloadSubject", "schemaRegistryUser", "schemaRegistryCaFile", "schemaRegistryRetries"):
         if not found.url:
             raise PipelineOptionError(f"option {name} needs schemaRegistry")
     return found
@@ -372,6 +373,7 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         payload_fails=options.get("onBadPayload", choice("keep", "fail"), "keep") == "fail",
         payload_subject=options.get("payloadSubject", text, ""),
         registry=registry_options(options),
+        registry_retries=options.get("schemaRegistryRetries", flag, False),
         headers=headers,
         columns=options.get("columns", distinct_names, ()),
         delete=options.get("deleteOnCommit", flag, False),

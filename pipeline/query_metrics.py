@@ -21,5 +21,6 @@ class QueryCollector(Collector):
             ("messages", "Messages that were read.", progress.read),
             ("repeated", "Messages that were left out because the table has them already.", progress.repeated),
             ("undecoded", "Messages whose payload could not be decoded.", progress.undecoded),
+            ("registry_retries", "Requests to the schema registry that were repeated.", progress.registry_retries),
         ):
             yield CounterMetricFamily(f"sluice_query_{name}", text, value=value)

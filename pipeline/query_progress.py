@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from sluice.pipeline.errors import PipelineError
-from sluice.pipeline.payloads import ERROR
+from sluice.pipeline.payloads import ERROR, RETRIES, RETRY_ERROR
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 #: Name of the observation in Spark's progress with the number of payloads that cannot be decoded.
 OBSERVED = "payloads"
+#: Name of the observation with the repeated requests to the schema registry.
+REGISTRY_OBSERVED = "schemaRegistry"
 
 
 class RowFilter(Protocol):
@@ -34,6 +36,8 @@ class QueryProgress:
         self.dropped = 0  # messages that Spark dropped as repetitions
         self.late = 0  # messages that a watermark dropped
         self.undecoded = 0  # messages whose payload could not be decoded
+        self.registry_retries = 0  # repeated requests to the schema registry
+        self.registry_error = ""  # why the last one was repeated, after its time
 
     @property
     def repeated(self) -> int:
@@ -53,6 +57,9 @@ class QueryProgress:
                 self.late += state.numRowsDroppedByWatermark
                 self.dropped += int(state.customMetrics.get("numDroppedDuplicateRows", 0))
             self.undecoded += undecoded(each)
+            retries, error = registry_retries(each)
+            self.registry_retries += retries
+            self.registry_error = max(self.registry_error, error)
         if self.late:
             raise PipelineError(
                 f"{self.late} messages are missing in the table: they came after the query's watermark. They are still "
@@ -64,3 +71,9 @@ class QueryProgress:
 def undecoded(batch: "StreamingQueryProgress") -> int:
     """Return the number of messages of a batch whose payload could not be decoded."""
     return int(batch.observedMetrics[OBSERVED][ERROR]) if OBSERVED in batch.observedMetrics else 0
+
+
+def registry_retries(batch: "StreamingQueryProgress") -> tuple[int, str]:
+    """Return the number of repeated requests to the schema registry in a batch, and the last reason ("" for none)."""
+    row = batch.observedMetrics.get(REGISTRY_OBSERVED)
+    return (int(row[RETRIES] or 0), str(row[RETRY_ERROR] or "")) if row is not None else (0, "")

@@ -23,14 +23,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from sluice.pipeline import columns
 from sluice.pipeline.errors import DataLossError, LandingError, OtherLogError, PipelineOptionError
 from sluice.pipeline.identified_reader import IdentifiedReader
 from sluice.pipeline.identity import Identities
 from sluice.pipeline.options import LATEST, SourceOptions, TimeBounds, check_offsets, source_options
-from sluice.pipeline.payloads import ERROR, PAYLOAD
+from sluice.pipeline.payloads import ERROR, MADE, PAYLOAD, RETRIES, RETRY_ERROR
 from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.payloads.payload import NEEDED, Payload, open_payload, spark_schema, spark_type
 from sluice.pipeline.reading import SegmentReader
@@ -72,7 +72,7 @@ class Amqp(DataSource):
         names = columns.columns_of_mode(options.decode, options.headers)
         if options.decode not in PAYLOADS:
             return columns.ddl(select_columns(options, names))
-        found: StructType = spark_schema(names, open_payload(options, None))
+        found: StructType = spark_schema(names, open_payload(options, None), retries=options.registry_retries)
         return StructType([found[name] for name in select_columns(options, found.names)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -112,7 +112,7 @@ def select_columns(options: SourceOptions, names: list[str]) -> list[str]:
 def read_columns(options: SourceOptions, schema: StructType) -> tuple[list[str], Payload | None]:
     """Return the names of the columns that Spark wants, and the maker of payloads if they are among them."""
     typed = options.decode in PAYLOADS
-    own = (PAYLOAD, ERROR) if typed else ()
+    own = MADE if typed else ()
     columns.check_user_schema(
         (field.name, field.dataType.simpleString()) for field in schema.fields if field.name not in own
     )
@@ -124,8 +124,9 @@ def read_columns(options: SourceOptions, schema: StructType) -> tuple[list[str],
     if not set(names) & set(own):
         return names, None
     kinds = {field.name: field.dataType for field in schema.fields}
-    if kinds.get(ERROR, StringType()) != StringType():
-        raise PipelineOptionError(f"schema: column {ERROR!r} is string")
+    for name, kind in ((ERROR, StringType()), (RETRIES, LongType()), (RETRY_ERROR, StringType())):
+        if kinds.get(name, kind) != kind:
+            raise PipelineOptionError(f"schema: column {name!r} is {kind.simpleString()}")
     wanted = kinds.get(PAYLOAD)
     payload = open_payload(options, None if wanted is None else arrow_type(wanted))
     if wanted is not None and spark_type(payload.codec.type).simpleString() != wanted.simpleString():
@@ -229,7 +230,7 @@ class _SourceReader:
         wanted = [name for name in self.names if name not in columns.BATCH]
         names = wanted or ["segment"]
         if self.payload:
-            names = list(dict.fromkeys([*(name for name in wanted if name not in (PAYLOAD, ERROR)), *NEEDED]))
+            names = list(dict.fromkeys([*(name for name in wanted if name not in MADE), *NEEDED]))
         reader = SegmentReader(landing, names, identities or {})
         for segment in partition.segments:
             try:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sluice.pipeline.errors import PipelineError
-from sluice.pipeline.payloads import ERROR
+from sluice.pipeline.payloads import ERROR, RETRIES, RETRY_ERROR
 from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.prerequisites import find_java, require
-from sluice.pipeline.query_progress import OBSERVED, QueryProgress, undecoded
+from sluice.pipeline.query_progress import OBSERVED, REGISTRY_OBSERVED, QueryProgress, registry_retries, undecoded
 from sluice.pipeline.tables import FORMATS
 from sluice.pipeline.units import minutes, seconds
 from sluice.router.cli.quantities import count
@@ -195,6 +195,8 @@ def data_source_options(options: argparse.Namespace) -> dict[str, str]:
         source |= {"minOffsetsPerTrigger": str(options.min_rows), "maxTriggerDelay": f"{int(options.max_delay)}s"}
     if options.decode not in ("raw", "body"):
         source.setdefault("includeHeaders", "true")
+    if not options.show and any(name.lower() == "schemaregistry" for name in source):
+        source.setdefault("schemaRegistryRetries", "true")
     if options.bad_payloads == "fail":
         source["onBadPayload"] = "fail"
     if options.address:
@@ -204,7 +206,7 @@ def data_source_options(options: argparse.Namespace) -> dict[str, str]:
 
 def write_stream(frame: "DataFrame", options: argparse.Namespace) -> int:
     """Write a stream of the data source to the tables that the options name, until the query ends."""
-    rows = count_errors(drop_repetitions(frame, options.dedup).drop("batch_time"))
+    rows = count_errors(drop_repetitions(count_retries(frame), options.dedup).drop("batch_time"))
     if options.bad_payloads == "drop":
         rows = rows.filter(f"{ERROR} is null")
     if options.format in FORMATS:
@@ -287,6 +289,16 @@ def count_errors(frame: "DataFrame") -> "DataFrame":
     return frame.observe(OBSERVED, f.count(ERROR).alias(ERROR))
 
 
+def count_retries(frame: "DataFrame") -> "DataFrame":
+    """Let the progress of a query have the repeated requests to the schema registry; drop their columns."""
+    if not {RETRIES, RETRY_ERROR} <= set(frame.columns):
+        return frame
+    from pyspark.sql import functions as f
+
+    sums = (f.sum(RETRIES).alias(RETRIES), f.max(RETRY_ERROR).alias(RETRY_ERROR))
+    return frame.observe(REGISTRY_OBSERVED, *sums).drop(RETRIES, RETRY_ERROR)
+
+
 def run_query(writer: Any, out: str | None, progress: QueryProgress | None = None) -> int:
     """Start a query and print its progress until it ends. Raises PipelineError if it fails or loses messages."""
     from sluice.pipeline.env import convert_spark_errors
@@ -301,12 +313,15 @@ def run_query(writer: Any, out: str | None, progress: QueryProgress | None = Non
                 ended = query.awaitTermination(LOOK)
                 for each in progress.add(query.recentProgress):
                     bad = undecoded(each)
+                    retries, error = registry_retries(each)
                     print(
                         f"batch {each.batchId}: {each.numInputRows} messages, "
                         f"{f'{bad} of them not decoded, ' if bad else ''}"
                         f"{each.processedRowsPerSecond:.0f}/s; {progress.read} in all",
                         file=sys.stderr,
                     )
+                    if retries:
+                        print(f"schema registry: {retries} requests repeated, the last: {error}", file=sys.stderr)
         finally:
             query.stop()
     repeated = f", {progress.repeated} of them repeated" if progress.repeated else ""

@@ -72,6 +72,10 @@ class PreparedCodec(Protocol):
 
     def prepare(self, bodies: pa.Array) -> None: ...
 
+    def take_retries(self) -> tuple[int, str | None]:
+        """Return the number of requests that were repeated since the last call, and the last reason for one."""
+        ...
+
 
 #: Kinds of bodies (column body_kind) whose octets are those of the payload. JSON may also be any AMQP value.
 KINDS: Mapping[str, Sequence[str]] = {

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sluice.pipeline import columns
 from sluice.pipeline.errors import PayloadRefusedError, PipelineOptionError
 from sluice.pipeline.options import SourceOptions
-from sluice.pipeline.payloads import ERROR, PAYLOAD
+from sluice.pipeline.payloads import ERROR, MADE, PAYLOAD, RETRIES, RETRY_ERROR
 from sluice.pipeline.payloads.codec import FRAMED, KINDS, PayloadCodec, PayloadError, PreparedCodec, payload_columns
 from sluice.pipeline.payloads.json_payload import JsonCodec, infer, parse
 from sluice.pipeline.payloads.json_schema import json_schema_type
@@ -28,7 +28,7 @@ SAMPLES, SAMPLED_SEGMENTS = 1000, 100
 
 
 class Payload:
-    """Maker of the columns `payload` and `payload_error`. Pickled, so that nodes need no schema files.
+    """Maker of the columns MADE. Pickled, so that nodes need no schema files.
 
     fails: a body that cannot be decoded raises PayloadRefusedError.
     """
@@ -55,9 +55,17 @@ class Payload:
             first += len(rows)
             if self._fails and values[1].null_count < len(rows):
                 refuse_first(rows, values[1])
-            added = dict(zip((PAYLOAD, ERROR), values, strict=True))
+            added = dict(zip(MADE, (*values, *self._retries(len(rows), names)), strict=True))
             arrays = [added[name] if name in added else rows.column(name) for name in names]
             yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def _retries(self, rows: int, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+        """Return the columns of the repeated requests to the registry: all are in the first row."""
+        counts: list[int] = [0] * rows
+        errors: list[str | None] = [None] * rows
+        if rows and RETRIES in names and isinstance(self.codec, PreparedCodec):
+            counts[0], errors[0] = self.codec.take_retries()
+        return pa.array(counts, pa.int64()), pa.array(errors, pa.string())
 
 
 def refuse_first(batch: pa.RecordBatch, errors: pa.Array) -> None:
@@ -197,9 +205,12 @@ def spark_type(kind: pa.DataType) -> Any:
     return from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
-def spark_schema(names: Sequence[str], payload: Payload) -> Any:
-    """Return Spark's schema of columns, with those of payloads at the end."""
-    from pyspark.sql.types import StringType, StructField, StructType
+def spark_schema(names: Sequence[str], payload: Payload, *, retries: bool = False) -> Any:
+    """Return Spark's schema of columns, with those of payloads at the end. retries: with those of the registry."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     fields = [StructField(name, spark_type(columns.TYPES[columns.ALL[name]])) for name in names]
-    return StructType([*fields, StructField(PAYLOAD, spark_type(payload.codec.type)), StructField(ERROR, StringType())])
+    fields += [StructField(PAYLOAD, spark_type(payload.codec.type)), StructField(ERROR, StringType())]
+    if retries:
+        fields += [StructField(RETRIES, LongType()), StructField(RETRY_ERROR, StringType())]
+    return StructType(fields)

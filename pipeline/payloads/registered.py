@@ -57,6 +57,9 @@ class RegisteredCodec(PayloadCodec):
             if head is not None and len(head) == HEAD and head[:1] == MAGIC:
                 self._look_for(int.from_bytes(head[1:]))
 
+    def take_retries(self) -> tuple[int, str | None]:
+        return self.registry.take_retries()
+
     def decode(self, body: bytes, count: ValueCount | None = None) -> Any:
         if len(body) < HEAD or body[:1] != MAGIC:
             raise PayloadError("no octet 0 and schema id at the beginning")

@@ -5,9 +5,10 @@ in no plan and no log.
 """
 
 import os
+import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import requests
@@ -22,15 +23,6 @@ from sluice.router.answer_deadline import DeadlineAdapter
 
 #: Seconds to connect, and for a request with its whole answer.
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 25
-#: Repetitions of a request that got no answer, or one of these statuses; after 0, 1, 2 and 4 s, because a registry's
-#: header Retry-After may ask for hours.
-RETRIES = Retry(
-    4,
-    backoff_factor=0.5,
-    status_forcelist=(429, 500, 502, 503, 504),
-    raise_on_status=False,
-    respect_retry_after_header=False,
-)
 #: Octets of an answer.
 ANSWER_MOST = 1 << 20
 #: Schemas, and octets of their texts, that a process keeps.
@@ -59,16 +51,65 @@ class RegisteredSchema(NamedTuple):
     references: tuple[Reference, ...]
 
 
+class CountedRetry(Retry):
+    """Repetitions of a request, of which `count` is notified with the request's path and its error."""
+
+    @staticmethod
+    def count(path: str, reason: str) -> None:
+        """Count a repetition; replaced for each registry."""
+
+    def new(self, **words: Any) -> Self:
+        following = super().new(**words)
+        following.count = self.count  # type: ignore[method-assign]
+        return following
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: Any = None,
+        error: Exception | None = None,
+        _pool: Any = None,
+        _stacktrace: Any = None,
+    ) -> Self:
+        following = super().increment(method, url, response, error, _pool, _stacktrace)
+        self.count(url or "", f"status {response.status}" if response is not None else type(error).__name__)
+        return following
+
+
+#: Repetitions of a request that got no answer, or one of these statuses; after 0, 1, 2 and 4 s, because a registry's
+#: header Retry-After may ask for hours.
+RETRIES = CountedRetry(
+    4,
+    backoff_factor=0.5,
+    status_forcelist=(429, 500, 502, 503, 504),
+    raise_on_status=False,
+    respect_retry_after_header=False,
+)
+
+
 class SchemaRegistry:
-    """Registry at a URL. Instances are pickled, without the password."""
+    """Registry at a URL. Instances are pickled, without the password and the count of retries."""
 
     def __init__(self, options: RegistryOptions) -> None:
         self.url = options.url.rstrip("/")
         self._options = options
         self._session: requests.Session | None = None
+        self._retries = 0  # since `take_retries`
+        self._retry_error: str | None = None  # last one, after its time (UTC), so that the latest is the greatest
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None}
+        return {**self.__dict__, "_session": None, "_retries": 0, "_retry_error": None}
+
+    def take_retries(self) -> tuple[int, str | None]:
+        """Return the number of requests that were repeated since the last call, and the last reason for one."""
+        taken = self._retries, self._retry_error
+        self._retries, self._retry_error = 0, None
+        return taken
+
+    def _count_retry(self, path: str, reason: str) -> None:
+        self._retries += 1
+        self._retry_error = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {path}: {reason}"
 
     def schema(self, number: int, kind: str) -> RegisteredSchema | None:
         """Return the schema with an id; None if there is none. Raises RegistryError."""
@@ -167,8 +208,10 @@ class SchemaRegistry:
         if self._options.user:
             session.auth = HTTPBasicAuth(self._options.user.encode(), self._password().encode())
         session.headers["Accept-Encoding"] = "identity"  # a compressed answer could expand to any size
+        retries = RETRIES.new()
+        retries.count = self._count_retry  # type: ignore[method-assign]
         for scheme in ("http://", "https://"):
-            session.mount(scheme, DeadlineAdapter(max_retries=RETRIES))
+            session.mount(scheme, DeadlineAdapter(max_retries=retries))
         return session
 
     def _password(self) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.dataset as ds
 import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("fastavro")
 pytest.importorskip("requests")
+from sluice.pipeline.commands import query as query_command
 from sluice.pipeline.env import convert_spark_errors
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.segments import Landing, LandingLog
@@ -46,3 +51,25 @@ def test_spark_reads_payloads_of_a_registry_and_names_its_failure(
         convert_spark_errors(),
     ):
         source.option("payloadSubject", "reading").load(landing.url).collect()
+
+
+def test_query_counts_repeated_requests_and_its_table_has_no_column_of_them(
+    spark: SparkSession, landing: Landing, server: RegistryServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.register(7, "reading", FIRST)
+    land(landing, LandingLog("one", "a"), 0, [Message(framed(7, avro(FIRST, {"celsius": 1.5})))] * 3)
+    server.faults_of["/schemas/ids/7"] = [503, 429]
+    registry = ["--option", f"schemaRegistry={server.url}", "--option", "payloadSubject=reading"]
+    parser = argparse.ArgumentParser()
+    query_command.add_arguments(parser)
+    table, checkpoint = str(tmp_path / "table"), str(tmp_path / "checkpoint")
+    words = ["--path", landing.url, "--table", table, "--checkpoint", checkpoint, "--decode", "avro", "--once"]
+    options = parser.parse_args([*words, *registry])
+    frame = spark.readStream.format("amqp").options(**query_command.data_source_options(options)).load(landing.url)
+    assert query_command.write_stream(frame, options) == 0
+    assert re.search(
+        r"schema registry: 2 requests repeated, the last: \S+Z /schemas/ids/7: status 429\n", capsys.readouterr().err
+    )
+    written = ds.dataset(table).to_table()
+    assert written["payload"].to_pylist() == [{"celsius": 1.5}] * 3
+    assert not {"registry_retries", "registry_error"} & set(written.column_names)

@@ -13,7 +13,8 @@ from typing import Any
 class RegistryServer:
     """Registry whose schemas a test registers.
 
-    requests: paths, in order. faults: statuses of the next answers, instead of their content. credentials: user and
+    requests: paths, in order. faults: statuses of the next answers, instead of their content;
+    faults_of: the same of a path. credentials: user and
     password that requests must have, None for none. location: target of redirections, instead of all answers. body:
     octets instead of all answers. headers: added to all answers. trickle: seconds before each octet of an answer's
     content, 0 for all at once.
@@ -24,6 +25,7 @@ class RegistryServer:
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[str] = []
         self.faults: list[int] = []
+        self.faults_of: dict[str, list[int]] = {}
         self.credentials: tuple[str, str] | None = None
         self.location = ""
         self.body: bytes | None = None
@@ -67,8 +69,9 @@ class RegistryServer:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         self.requests.append(request.path)
         status, content = self._content(request)
-        if self.faults:
-            status = self.faults.pop(0)
+        for faults in (self.faults, self.faults_of.get(request.path)):
+            if faults:
+                status = faults.pop(0)
         octets = json.dumps(content).encode() if self.body is None else self.body
         request.send_response(status)
         if self.location:

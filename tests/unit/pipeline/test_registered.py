@@ -6,11 +6,13 @@ import gzip
 import io
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,11 +25,12 @@ import fastavro
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from sluice.pipeline.errors import PipelineError, PipelineOptionError, RegistryError
-from sluice.pipeline.options import RegistryOptions
-from sluice.pipeline.payloads import registered, registry
+from sluice.pipeline.options import RegistryOptions, source_options
+from sluice.pipeline.payloads import MADE, registered, registry
 from sluice.pipeline.payloads.avro_payload import AvroCodec
 from sluice.pipeline.payloads.codec import PayloadError
 from sluice.pipeline.payloads.json_schema import json_schema_type
+from sluice.pipeline.payloads.payload import open_payload
 from sluice.pipeline.payloads.protobuf_payload import ProtobufCodec
 from sluice.pipeline.segments import Landing, LandingLog
 from sluice.router.client import Message
@@ -242,6 +245,31 @@ def test_registry_that_is_overloaded_is_asked_again(server: RegistryServer, tmp_
     path = one_body(server, tmp_path)
     server.faults = [503, 429, 500]
     assert payloads(path, server, decode="avro", payloadSubject="reading") == [{"celsius": 1.5}]
+
+
+def test_repeated_requests_are_in_the_first_row_after_them(server: RegistryServer, tmp_path: Path) -> None:
+    server.register(7, "reading", FIRST)
+    server.register(9, "reading", SECOND)
+    first, second = framed(7, avro(FIRST, {"celsius": 1.5})), framed(9, avro(SECOND, {"celsius": 2.5}))
+    options = {"path": str(tmp_path), "decode": "avro", "schemaRegistry": server.url, "payloadSubject": "reading"}
+    made = pickle.loads(pickle.dumps(open_payload(source_options(options), None)))
+
+    def counts(*bodies: bytes) -> tuple[list[int], list[str | None]]:
+        columns = {"body": list(bodies), "body_kind": ["data"] * len(bodies), "content_type": [""] * len(bodies)}
+        found = [each.to_pydict() for each in made.add(pa.RecordBatch.from_pydict(columns), MADE)]
+        assert [value for each in found for value in each["payload_error"]] == [None] * len(bodies)
+        retries = [value for each in found for value in each["registry_retries"]]
+        return retries, [value for each in found for value in each["registry_error"]]
+
+    server.faults = [503, 429]
+    retries, errors = counts(first, first)
+    assert retries == [2, 0]
+    assert errors[0] is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ /schemas/ids/7: status 429", errors[0])
+    assert errors[1] is None
+    assert counts(first, first) == ([0, 0], [None, None]), "they were counted before"
+    server.faults = [500]
+    assert counts(first, second)[0] == [1, 0]
 
 
 def test_registry_that_asks_to_wait_for_an_hour_is_asked_again_at_once(server: RegistryServer, tmp_path: Path) -> None:

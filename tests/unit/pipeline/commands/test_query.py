@@ -89,7 +89,9 @@ def test_catalog_without_a_scheme_or_with_a_password_is_refused(uri, tmp_path, c
     assert "secret" not in capsys.readouterr().err
 
 
-def batch(number: int, second: int, rows: int, *, repeated: int = 0, late: int = 0, undecoded: int = 0) -> Any:
+def batch(
+    number: int, second: int, rows: int, *, repeated: int = 0, late: int = 0, undecoded: int = 0, **observed: Any
+) -> Any:
     """Return a batch as Spark reports it."""
     state = SimpleNamespace(numRowsDroppedByWatermark=late, customMetrics={"numDroppedDuplicateRows": repeated})
     return SimpleNamespace(
@@ -97,7 +99,7 @@ def batch(number: int, second: int, rows: int, *, repeated: int = 0, late: int =
         timestamp=f"2026-01-02T03:04:{second:02}.000Z",
         numInputRows=rows,
         stateOperators=[state],
-        observedMetrics={"payloads": {"payload_error": undecoded}} if undecoded else {},
+        observedMetrics={**({"payloads": {"payload_error": undecoded}} if undecoded else {}), **observed},
     )
 
 
@@ -110,14 +112,23 @@ def test_progress_counts_each_batch_once():
     assert (progress.batches, progress.read, progress.repeated, progress.undecoded) == (2, 15, 3, 3)
 
 
+def test_progress_sums_repeated_requests_to_the_schema_registry_and_keeps_the_last_error():
+    progress = QueryProgress()
+    batches = [(2, "2026-01-02 /a: status 503"), (None, None), (1, "2026-01-01 /b: x")]
+    for number, (retries, error) in enumerate(batches):
+        progress.add([batch(number, number, 1, schemaRegistry={"registry_retries": retries, "registry_error": error})])
+    assert (progress.registry_retries, progress.registry_error) == (3, "2026-01-02 /a: status 503")
+
+
 def test_metrics_show_the_sums_of_a_query():
     pytest.importorskip("pyarrow")
     progress = QueryProgress(SimpleNamespace(repeated=4))
-    progress.add([batch(0, 0, 10, repeated=2, undecoded=3)])
+    retries = {"registry_retries": 5, "registry_error": "x"}
+    progress.add([batch(0, 0, 10, repeated=2, undecoded=3, schemaRegistry=retries)])
     registry = CollectorRegistry(auto_describe=False)
     registry.register(QueryCollector(progress))
-    names = ("batches", "messages", "repeated", "undecoded")
-    assert [registry.get_sample_value(f"sluice_query_{name}_total") for name in names] == [1, 10, 6, 3]
+    names = ("batches", "messages", "repeated", "undecoded", "registry_retries")
+    assert [registry.get_sample_value(f"sluice_query_{name}_total") for name in names] == [1, 10, 6, 3, 5]
 
 
 @pytest.mark.parametrize("where", ["", "x", "127.0.0.1:", "127.0.0.1:70000", "no-such-host.invalid:0"])
