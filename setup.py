@@ -88,7 +88,6 @@ COLD = (
     "router/table/size_limits",
     "router/table/table",
     "router/tls/",
-    "router/tracing/",
     "supervisor/",
     "workers/links/",
     "workers/slots",
