@@ -50,6 +50,7 @@ from sluice.workers.inprocess import InProcessRelay
 from sluice.workers.links.routed import RoutedEnds
 from sluice.workers.links.suspended import SuspendedLinks
 from sluice.workers.loop import Loop, set_heap_limits
+from sluice.workers.missed_copies import MissedCopies
 from sluice.workers.orders import OrderHandlers
 from sluice.workers.poller import Poller
 from sluice.workers.revocations import Revocations
@@ -143,7 +144,17 @@ class WorkerRuntime:
             port.on_closed = self._port_closed
         self.in_process = InProcessRelay(self)
         router, accept = setup.router, self.in_process.accept
-        self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode, Tap)
+        missed = MissedCopies(self)
+        self.table = Table(
+            self.region,
+            setup.worker,
+            router.id,
+            self.ports,
+            self.links,
+            accept,
+            router.mode,
+            lambda *given: Tap(*given, missed.add),
+        )
         self.profiles: dict[str, Profile] = {}
         self.rules = RuleStore(self)
         self.credentials = CredentialStore()

@@ -132,7 +132,8 @@ def show(answer: Answer, display: Display) -> None:
             display.line(line)
     for tap in answer.get("taps", ()):  # routers of older versions have no taps
         consumers = f"with {tap['consumers']} consumers" if tap["consumers"] else "without a consumer"
-        display.line(f"  tap '{tap['name']}' ({tap['mode']}) copies messages to {tap['address']}, {consumers}")
+        missed = f"; {tap['missed']} messages without a copy" if tap.get("missed") else ""
+        display.line(f"  tap '{tap['name']}' ({tap['mode']}) copies messages to {tap['address']}, {consumers}{missed}")
     for record in answer["records"]:
         display.line()
         for line in _record(record):

@@ -118,6 +118,13 @@ class Forbidden(ControlMessage, kw_only=True):
     address: str | None = None  # an item of the addresses
 
 
+class CopiesMissed(ControlMessage):
+    """Report of messages that a tap has missed since the last report, by address."""
+
+    tap: int
+    counts: dict[str, int]  # "": those of further addresses
+
+
 class HeartbeatMissed(ControlMessage):
     """Report that an edge router has sent no heartbeat for longer than two periods."""
 
@@ -286,6 +293,7 @@ Event = (
     | Oversized
     | SessionDenied
     | Forbidden
+    | CopiesMissed
     | HeartbeatMissed
     | Closed
     | Attach

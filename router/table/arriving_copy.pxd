@@ -13,6 +13,7 @@ cdef class ArrivingCopy(UnfinishedCopy):
     cdef Tap tap
     cdef Link link                         # of the producer
     cdef uint64_t producer                 # number of that link
+    cdef bytes source                      # address that the message was sent to, as an encoded string
     cdef bint required                     # a delivery waits for the copy, or did until its producer settled it
     cdef Meter* meter                      # counts the stored octets (a reference)
     cdef AnnotationFilter filter           # of the octets to come

@@ -13,7 +13,7 @@ from libc.string cimport memset
 from sluice.router.amqp.codec cimport Slice
 from sluice.router.amqp.meter cimport meter_new, meter_release
 from sluice.router.amqp.scheduler cimport Scheduler
-from sluice.router.amqp.spec cimport D_ACCEPTED
+from sluice.router.amqp.spec cimport D_ACCEPTED, D_REJECTED
 from sluice.router.amqp.states cimport is_outcome
 from sluice.router.delivery.delivery cimport IN_COMPLETE, in_free, in_more, in_new, out_free, out_make
 from sluice.router.delivery.outcome cimport in_lost, in_routed
@@ -45,6 +45,7 @@ cdef ArrivingCopy begin_arriving_copy(Tap tap, Link link, uint64_t producer, InD
     copy.tap = tap
     copy.link = link
     copy.producer = producer
+    copy.source = source
     copy.required = d is not NULL
     copy.message = message_new(c.format)
     if copy.required:
@@ -200,7 +201,10 @@ cdef class ArrivingCopy(UnfinishedCopy):
             return 0
         if tap.live:
             tap.counts.ingress += 1
-        d.key = <uint64_t>self.leg if self.leg is not NULL else room_key(octets, self.copies)
+        if self.leg is not NULL:
+            d.key = <uint64_t>self.leg
+        else:
+            d.key = room_key(self.source, octets, self.copies)
         self.copies = 0
         self.leg = NULL
         self.copy = NULL
@@ -225,6 +229,7 @@ cdef class ArrivingCopy(UnfinishedCopy):
         if tap.live:
             tap.counts.ingress += 1
             reason[0] += 1
+        tap.count_missed(self.source)
         self.end_copy()
         return tap.finish_leg(leg, False) if leg is not NULL else 0
 
@@ -236,6 +241,8 @@ cdef class ArrivingCopy(UnfinishedCopy):
         if tap.live:
             tap.counts.ingress += 1
         self.drop()
+        if not self.required and kind != D_ACCEPTED and kind != D_REJECTED:
+            tap.count_missed(self.source)
         return tap.finish_leg(leg, kind == D_ACCEPTED) if leg is not NULL else 0
 
     cdef int cut(self, bint lost) except -1:

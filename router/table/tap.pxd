@@ -20,9 +20,17 @@ cdef enum:
     TAP_COPIES = 4096
     TAP_OCTETS = 8388608
     TAP_ARRIVING = 8388608     # bound on stored octets of those whose messages still arrive
+    TAP_MISSED_ADDRESSES = 64  # addresses whose missed messages have a count of their own until `take_missed`
+    TAP_MISSED_NAME = 1024     # octets of the longest of these addresses, encoded
     # Bits of `key` of a copy, see Tap.
-    KEY_OCTETS = 1
+    KEY_ROOM = 1
     KEY_UNFINISHED = 2
+
+# Room of an unsettled delivery that no delivery waits for. Its `key` keeps a reference.
+cdef class CopyRoom:
+    cdef bytes source          # address that the message was sent to, as an encoded string
+    cdef uint64_t octets       # of the message
+    cdef uint64_t copies
 
 # Copy of a message that still arrives, as far as its tap knows it; see arriving_copy.pxd.
 cdef class UnfinishedCopy:
@@ -40,8 +48,8 @@ cdef class UnfinishedCopy:
 
 # Tap of the configuration. It is the upstream node of its copies, which are deliveries of their own, and the downstream
 # node of the legs by which deliveries of required taps wait for their copies. `key` of a delivery to the consumers of
-# copies: address of its leg; or, if no delivery waits for it, its octets and the number of its copies (`room_key`); or,
-# while its message arrives, the address of its UnfinishedCopy with the bit KEY_UNFINISHED. Owner: the table.
+# copies: address of its leg; or, if no delivery waits for it, that of its CopyRoom with the bit KEY_ROOM; or, while its
+# message arrives, that of its UnfinishedCopy with the bit KEY_UNFINISHED. Owner: the table.
 cdef class Tap(AddressTap):
     # Of unsettled deliveries that no delivery waits for: octets, each message once, and copies.
     cdef uint64_t octets
@@ -64,6 +72,9 @@ cdef class Tap(AddressTap):
     # counts those that no consumer could get, `to_container` those that found too many copies unsettled,
     # `ingress_container` those that are too long, `egress_container` those that stalled while others waited.
     cdef AddressSlot* counts
+    # Missed messages since `take_missed`, by the encoded address; b"": those of further addresses.
+    cdef dict missed
+    cdef object on_missed                  # called with the tap when `missed` is no longer empty; None: nobody asks
     # Make the copy of a message, as far as the bounds permit. Nothing waits for it. source: address that the message
     # was sent to, as an encoded string. producer: number of its link. now: ns.
     cdef int copy(self, bytes source, const Content* c, uint64_t producer, uint64_t now) except -1
@@ -81,7 +92,10 @@ cdef class Tap(AddressTap):
     cdef uint64_t waiting_at_others(self) noexcept
     cdef int ended(self, uint64_t key, uint8_t kind) except -1
     cdef bint has_room(self, uint64_t octets) noexcept
-    cdef void free_room(self, uint64_t key) noexcept
+    # Free the room with this `room_key`, and count its message by address if no consumer has taken it. kind: outcome.
+    cdef int free_room(self, uint64_t key, uint8_t kind) except -1
+    # Count a message without a copy, or whose copy came back, by its address.
+    cdef int count_missed(self, bytes source) except -1
     cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1
 
 # Compose the octets of a copy as far as its message is here; return them, borrowed until the next call. source: address
@@ -94,9 +108,10 @@ cdef uint8_t* scratch_room(size_t size) except NULL
 # Free the buffer of these octets after a long message.
 cdef void shrink_scratch() noexcept
 
-cdef inline uint64_t room_key(uint64_t octets, uint64_t copies) noexcept nogil:
-    """Return the key of a delivery that nothing waits for: its octets and copies count for its tap."""
-    return copies << 32 | octets << 2 | KEY_OCTETS
+# Return the key of a delivery that nothing waits for: its octets and copies count for its tap.
+cdef uint64_t room_key(bytes source, uint64_t octets, uint64_t copies) except 0
+# Drop the room with this key.
+cdef void drop_room(uint64_t key) noexcept
 
 
 # Return True if one of these taps is required, and copies messages of this tenant.

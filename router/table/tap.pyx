@@ -10,6 +10,8 @@ otherwise, the delivery is modified at once.
 
 Copies of messages that are routed before they are complete: arriving_copy.pyx.
 """
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -74,6 +76,15 @@ cdef inline bint is_address_key(const uint8_t* key, const uint8_t* end) noexcept
     cdef Slice name
     return open_variable(key, end, &name) is not NULL and name.size == ADDRESS_KEY \
         and memcmp(name.data, b"x-opt-sluice.address", ADDRESS_KEY) == 0
+
+
+cdef str encoded_text(bytes source):
+    """Return the text of an encoded string; "" for no octets."""
+    cdef Slice text
+    cdef const uint8_t* data = source
+    if open_variable(data, data + len(source), &text) is NULL:
+        return ""
+    return text.data[:text.size].decode("utf-8", "replace")
 
 
 cdef uint8_t* put_annotations(uint8_t* w, const Sections* s, const uint8_t* address, size_t size) noexcept nogil:
@@ -155,6 +166,28 @@ cdef uint8_t* compose_copy(bytes source, const Content* c, AnnotationFilter* f, 
     return start
 
 
+@cython.freelist(64)
+cdef class CopyRoom:
+    pass
+
+
+cdef uint64_t room_key(bytes source, uint64_t octets, uint64_t copies) except 0:
+    cdef CopyRoom room = CopyRoom()
+    room.source = source
+    room.octets = octets
+    room.copies = copies
+    Py_INCREF(room)
+    return <uint64_t><void*>room | KEY_ROOM
+
+
+cdef inline CopyRoom room_of(uint64_t key):
+    return <CopyRoom><void*>(key - KEY_ROOM)
+
+
+cdef void drop_room(uint64_t key) noexcept:
+    Py_DECREF(room_of(key))
+
+
 cdef class UnfinishedCopy:
     cdef int copy_ended(self, uint8_t kind) except -1:
         raise NotImplementedError
@@ -173,8 +206,8 @@ cdef class Tap(AddressTap):
     """Tap of the configuration. Owner: the table."""
 
     def __cinit__(self, uint32_t number, str key not None, str pattern not None, bint required,
-                  Region region not None, int worker, uint32_t counters):
-        """key: of the address that gets the copies. counters: number of its counter slot."""
+                  Region region not None, int worker, uint32_t counters, on_missed=None):
+        """key: of the address that gets the copies. counters: number of its counter slot. on_missed: see `missed`."""
         cdef Meter* parent = meter_new(NULL, NULL)
         self.counts = region.address_slot(worker, counters)
         self.region = region
@@ -185,10 +218,14 @@ cdef class Tap(AddressTap):
         meter_release(parent)
         self.arriving = meter_new(NULL, NULL)
         self.unfinished = []
+        self.missed = {}
+        self.on_missed = on_missed
 
     def __dealloc__(self):
         while self.node.in_first is not NULL:
-            if not self.node.in_first.key & (KEY_OCTETS | KEY_UNFINISHED):
+            if self.node.in_first.key & KEY_ROOM:
+                drop_room(self.node.in_first.key)
+            elif not self.node.in_first.key & KEY_UNFINISHED:
                 out_free(<OutDelivery*>self.node.in_first.key)
             in_free(self.node.in_first)
         meter_release(self.meter)
@@ -205,24 +242,25 @@ cdef class Tap(AddressTap):
         self.counts.ingress += 1
         if content_octets(c) > TAP_OCTETS:
             self.counts.ingress_container += 1
-            return 0
+            return self.count_missed(source)
         octets = content_octets(c)
         if not self.reachable():
             self.counts.transit += 1
-            return 0
+            return self.count_missed(source)
         if not self.has_room(octets):
             self.counts.to_container += 1
-            return 0
-        d = in_new(&self.node, room_key(octets, 0), now, IN_COMPLETE)
+            return self.count_missed(source)
+        d = in_new(&self.node, room_key(source, octets, 0), now, IN_COMPLETE)
         self.octets += octets
         copies = self.send(d, source, c, producer, self.meter)
         if copies == 0:
             self.counts.transit += 1
             self.octets -= octets
+            drop_room(d.key)
             in_free(d)
-            return 0
+            return self.count_missed(source)
         self.copies += copies
-        d.key = room_key(octets, copies)
+        room_of(d.key).copies = copies
         return in_routed(d)
 
     cdef int require(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, uint64_t now,
@@ -236,6 +274,7 @@ cdef class Tap(AddressTap):
         copy = in_new(&self.node, <uint64_t>leg, now, IN_COMPLETE)
         if self.send(copy, source, c, producer, meter) == 0:
             self.counts.transit += 1
+            self.count_missed(source)
             in_free(copy)
             return self.finish_leg(leg, False)
         return in_routed(copy)
@@ -349,8 +388,8 @@ cdef class Tap(AddressTap):
             d.copies = NULL
             run[i].source = NULL
             in_free(d)
-            if key & KEY_OCTETS:
-                self.free_room(key)
+            if key & KEY_ROOM:
+                self.free_room(key, kind)
             else:
                 self.finish_leg(<OutDelivery*>key, kind == D_ACCEPTED)
         return True
@@ -359,10 +398,28 @@ cdef class Tap(AddressTap):
         """True if another message may be copied, for which no delivery waits."""
         return self.copies < TAP_COPIES and max(self.octets, self.meter.held) + octets <= TAP_OCTETS
 
-    cdef void free_room(self, uint64_t key) noexcept:
-        """Free the room that a delivery with this `room_key` has used."""
-        self.octets -= <uint32_t>key >> 2
-        self.copies -= key >> 32
+    cdef int free_room(self, uint64_t key, uint8_t kind) except -1:
+        cdef CopyRoom room = room_of(key)
+        drop_room(key)
+        self.octets -= room.octets
+        self.copies -= room.copies
+        return 0 if kind == D_ACCEPTED or kind == D_REJECTED else self.count_missed(room.source)
+
+    cdef int count_missed(self, bytes source) except -1:
+        if not self.live or self.on_missed is None:
+            return 0
+        if not self.missed:
+            self.on_missed(self)
+        if len(source) > TAP_MISSED_NAME or (source not in self.missed and len(self.missed) >= TAP_MISSED_ADDRESSES):
+            source = b""
+        self.missed[source] = self.missed.get(source, 0) + 1
+        return 0
+
+    def take_missed(self):
+        """Return the number of missed messages by address since the last call; of further addresses as ""."""
+        cdef dict missed = self.missed
+        self.missed = {}
+        return {encoded_text(source): count for source, count in missed.items()}
 
     cdef void count_ended(self, uint8_t kind, uint32_t n) noexcept:
         """Count n copies that have ended with this outcome."""
@@ -379,9 +436,8 @@ cdef class Tap(AddressTap):
         """Count a copy that has ended, and report its outcome to the delivery that waits for it."""
         cdef UnfinishedCopy unfinished
         self.count_ended(kind, 1)
-        if key & KEY_OCTETS:
-            self.free_room(key)
-            return 0
+        if key & KEY_ROOM:
+            return self.free_room(key, kind)
         if key & KEY_UNFINISHED:
             unfinished = <UnfinishedCopy><void*>(key - KEY_UNFINISHED)
             return unfinished.copy_ended(kind)
@@ -439,7 +495,9 @@ cdef class Tap(AddressTap):
         while self.node.in_first is not NULL:
             key = self.node.in_first.key
             in_free(self.node.in_first)
-            if not key & KEY_OCTETS:
+            if key & KEY_ROOM:
+                drop_room(key)
+            else:
                 self.finish_leg(<OutDelivery*>key, not lost)
         self.octets = self.copies = 0
         return 0

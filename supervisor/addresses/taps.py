@@ -1,11 +1,13 @@
 """Taps of the configuration, turned into the ops that announce them (docs/user/tap.md, decision 0087)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sluice.router.addressing.address import MOBILE, classify, normalise
 from sluice.router.addressing.settings import AddressSettings
 from sluice.router.config.entities import TapConfig
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import CopiesMissed
 from sluice.router.control.ops import Op, TapGone, TapOp
 from sluice.supervisor.addresses.counter_slots import CounterSlots
 from sluice.supervisor.addresses.record import AddressRecord
@@ -15,6 +17,9 @@ from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.subsystem import Subsystem
+
+if TYPE_CHECKING:
+    from sluice.supervisor.children.worker import WorkerProcess
 
 # Counters of a tap, by the counter of an address whose place they have (router/table/tap.pxd).
 COUNTERS: Final[Mapping[str, str]] = {
@@ -27,6 +32,8 @@ COUNTERS: Final[Mapping[str, str]] = {
     "tooLong": "ingress_container",
     "stalled": "egress_container",
 }
+#: Addresses of a tap whose missed messages have a count of their own, the first ones that missed any.
+MOST_MISSED_ADDRESSES: Final = 64
 #: Reasons for which no consumer has a copy.
 MISSED: Final = ("returned", "withoutConsumer", "beyondBounds", "tooLong", "stalled")
 
@@ -43,17 +50,27 @@ def _nature(config: TapConfig) -> tuple[str, ...]:
 class _Tap:
     """Tap with the record of the address that gets its copies. Owner: Taps."""
 
-    __slots__ = ("config", "counters", "number", "record")
+    __slots__ = ("config", "counters", "missed", "missed_elsewhere", "number", "record")
 
     def __init__(self, number: int, config: TapConfig, record: AddressRecord, counters: int) -> None:
         self.number = number
         self.config = config
         self.record = record
         self.counters = counters  # counter slot
+        self.missed: dict[str, int] = {}  # missed messages by address, of at most MOST_MISSED_ADDRESSES
+        self.missed_elsewhere = 0  # those of further addresses
 
     def op(self) -> Op:
         """Return the op that announces this tap."""
         return TapOp(self.number, self.record.key, self.config.pattern, self.config.required, self.counters)
+
+    def count_missed(self, counts: Mapping[str, int]) -> None:
+        """Add missed messages by address. counts: those of further addresses have the key ""."""
+        for address, count in counts.items():
+            if address and (address in self.missed or len(self.missed) < MOST_MISSED_ADDRESSES):
+                self.missed[address] = self.missed.get(address, 0) + count
+            else:
+                self.missed_elsewhere += count
 
 
 class Taps(Subsystem):
@@ -81,6 +98,14 @@ class Taps(Subsystem):
         self._taps: dict[str, _Tap] = {}  # by name
         self._prepared: list[str] = []  # names of taps added by `prepare`; `discard` removes them
         self._next_number = 1  # numbers are never used again
+
+    def messages(self, handlers: "HandlerTable[WorkerProcess]") -> None:
+        handlers.on(CopiesMissed, self._copies_missed)
+
+    def _copies_missed(self, worker: "WorkerProcess", message: CopiesMissed) -> None:
+        for tap in self._taps.values():
+            if tap.number == message.tap:
+                tap.count_missed(message.counts)
 
     def snapshot_ops(self) -> Iterable[Op]:
         return [tap.op() for tap in self._taps.values()]
@@ -157,6 +182,11 @@ class Taps(Subsystem):
         tap = self._taps.get(name)
         return None if tap is None else tap.counters
 
+    def missed(self, name: str) -> tuple[Mapping[str, int], int]:
+        """Return missed messages of a tap by address, and the number of those of further addresses."""
+        tap = self._taps.get(name)
+        return ({}, 0) if tap is None else (tap.missed, tap.missed_elsewhere)
+
     def describe(self, record_key: str) -> list[dict[str, Any]]:
         """Describe the taps that copy messages to the address with a record key, whether or not it has a record."""
         selected = self._table.taps.matching(record_key)
@@ -166,6 +196,7 @@ class Taps(Subsystem):
                 "address": tap.config.address,
                 "mode": tap.config.mode,
                 "consumers": len(tap.record.consumers or ()) + len(tap.record.remotes or ()),
+                "missed": tap.missed.get(record_key[2:], 0),
             }
             for name, tap in self._taps.items()
             if tap.number in selected

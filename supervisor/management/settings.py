@@ -195,6 +195,10 @@ def _counter(name: str) -> Callable[[ConfiguredTypeRow], bytes]:
     return lambda row: values.ulong(row.counters.get(name, 0))
 
 
+def _missed_by_address(row: ConfiguredTypeRow) -> bytes:
+    return values.mapping(row.context.core.taps.missed(row.entity.name)[0])
+
+
 class ConfiguredAddresses(ConfiguredType):
     """Configured address settings."""
 
@@ -414,6 +418,8 @@ class ConfiguredTaps(ConfiguredType):
         "beyondBoundsCount": _counter("beyondBounds"),
         "tooLongCount": _counter("tooLong"),
         "stalledCount": _counter("stalled"),
+        "missedByAddress": _missed_by_address,
+        "missedElsewhereCount": _counter("missedElsewhere"),
     }
     more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 
@@ -423,4 +429,5 @@ class ConfiguredTaps(ConfiguredType):
         if number is None:
             return {}
         counted = tap_totals(self.context.region.address_totals(number))
-        return {**counted, "missed": sum(counted[reason] for reason in MISSED)}
+        elsewhere = self.context.core.taps.missed(item.name)[1]
+        return {**counted, "missed": sum(counted[reason] for reason in MISSED), "missedElsewhere": elsewhere}

@@ -265,6 +265,16 @@ class MetricsBuilder:
         for name, counted in shown:
             for reason, label in missed.items():
                 family.add((name, label), counted[reason])
+        family = families.open(DEFINITIONS["sluice_tap_address_missed_total"])
+        for name, _ in shown:
+            by_address, elsewhere = self._core.taps.missed(name)
+            # An address may be called `other`, and has one series with the rest.
+            rest = elsewhere + by_address.get(OTHER[0], 0)
+            for address, count in by_address.items():
+                if address != OTHER[0]:
+                    family.add((name, address), count)
+            if rest:
+                family.add((name, OTHER[0]), rest)
 
     def _listeners(self, families: Families, snapshot: MetricsSnapshot) -> None:
         states = self._health.listeners()

@@ -14,8 +14,9 @@ ADDRESS = "x-opt-sluice.address"
 
 
 def counters(management: Management, name: str) -> dict[str, int]:
-    """Return the counters of a tap, without `Count` at the end of their names."""
+    """Return the counters of a tap, without `Count` at the end of their names, and without those by address."""
     row = management.one(TAP, name=name)
+    del row["missedElsewhereCount"]
     return {key.removesuffix("Count"): value for key, value in row.items() if key.endswith("Count")}
 
 
@@ -47,3 +48,9 @@ def no_more(receiver: PeerReceiver) -> bool:
     """Return True if no delivery waits that has not been taken."""
     receiver.peer.barrier()
     return len(receiver.deliveries) == receiver.taken
+
+
+def missed(management: Management, name: str) -> tuple[dict[str, int], int]:
+    """Return the missed messages of a tap by address, and the number of those of further addresses."""
+    row = management.one(TAP, name=name)
+    return row["missedByAddress"], row["missedElsewhereCount"]

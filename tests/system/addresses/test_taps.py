@@ -15,12 +15,15 @@ from tests.peer.management import Management, ManagementStatusError
 from tests.peer.message import annotation, annotations_of
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import SECOND, Connect, Fresh, bodies, wait_address_table
-from tests.system.router import Section, listener
-from tests.system.tapped import ADDRESS, TAP, growth, no_more
+from tests.system.router import RouterProcess, Section, listener, poll
+from tests.system.tapped import ADDRESS, TAP, growth, missed, no_more
+from tests.system.tools import run
 
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
+#: Addresses of a tap whose missed messages have a count of their own.
+MOST_MISSED_ADDRESSES = 64
 #: Copies that a tap may have under way in one worker.
 MOST_COPIES = 4096
 
@@ -313,6 +316,70 @@ def test_copies_settled_by_one_disposition_are_counted_and_end_their_messages(
         grown(selected=total, **{kind: total}, **({"missed": total} if kind == "returned" else {}))
 
 
+# -- missed messages by address -----------------------------------------------------------------------------------
+
+
+def make_tap(management: Management, fresh: Fresh, prefix: str, mode: str = "copy") -> tuple[str, str]:
+    """Make a tap of the addresses that begin with a prefix. Return its name and the address of the copies."""
+    name, copies = fresh("own"), fresh("taps")
+    management.create(TAP, name=name, pattern=f"{prefix}/#", address=copies, mode=mode)
+    return name, copies
+
+
+def test_missed_messages_are_counted_by_address(
+    router: RouterProcess, connect: Connect, fresh: Fresh, management: Management
+) -> None:
+    """Those without a consumer of copies, those that come back, and those of a consumer that is lost."""
+    prefix = fresh("counted")
+    name, copies = make_tap(management, fresh, prefix)
+    first, second, third = (f"{prefix}/{letter}" for letter in "abc")
+    wait_address_table(connect, fresh)
+    consumers = {address: connect().receiver(address, 100) for address in (first, second, third)}
+    sender = connect().sender()
+
+    def send(address: str, count: int) -> None:
+        for number in range(count):
+            sender.send(message.message(number, to=address), settled=True)
+        consumers[address].receive(count)
+
+    send(first, 3)
+    poll(lambda: missed(management, name) == ({first: 3}, 0), "messages without a consumer of copies")
+    tap = connect().receiver(copies, 100)
+    send(second, 2)
+    send(third, 4)
+    for copy, state in zip(tap.receive(6), (RELEASED, modified(True), ACCEPTED, rejected("a:b", "c")), strict=False):
+        copy.settle(state)
+    tap.peer.barrier()
+    poll(lambda: missed(management, name) == ({first: 3, second: 2}, 0), "copies that came back")
+    tap.peer.drop()
+    poll(lambda: missed(management, name) == ({first: 3, second: 2, third: 2}, 0), "copies of a lost consumer")
+    row = management.one(TAP, name=name)
+    assert (row["selectedCount"], row["acceptedCount"], row["rejectedCount"], row["missedCount"]) == (9, 1, 1, 7)
+    done = run("explain", router.port, second)
+    assert "2 messages without a copy" in done.out, done
+
+
+def test_missed_messages_of_many_addresses_have_a_bounded_number_of_counts(
+    connect: Connect, fresh: Fresh, management: Management
+) -> None:
+    prefix = fresh("many")
+    name, _ = make_tap(management, fresh, prefix)
+    wait_address_table(connect, fresh)
+    sender, consumers, extra = connect().sender(), connect(), 5
+    receivers = [consumers.receiver(f"{prefix}/{number}", 10) for number in range(MOST_MISSED_ADDRESSES + extra)]
+    for number, receiver in enumerate(receivers):
+        sender.send(message.message(number, to=f"{prefix}/{number}"), settled=True)
+        receiver.next()
+
+    def total() -> int:
+        by_address, elsewhere = missed(management, name)
+        return sum(by_address.values()) + elsewhere
+
+    poll(lambda: total() == len(receivers), "all are counted")
+    by_address, elsewhere = missed(management, name)
+    assert (len(by_address), elsewhere) == (MOST_MISSED_ADDRESSES, extra)
+
+
 # -- mode required ------------------------------------------------------------------------------------------------
 
 
@@ -533,7 +600,7 @@ def test_useless_tap_is_refused(connect: Connect, attributes: dict[str, Any], te
 def test_explain_shows_taps_of_an_address_in_use_or_not(connect: Connect, fresh: Fresh) -> None:
     management = Management(connect())
     address = fresh("must")
-    tap = {"name": "musts", "address": "taps/must", "mode": "required", "consumers": 0}
+    tap = {"name": "musts", "address": "taps/must", "mode": "required", "consumers": 0, "missed": 0}
     wait_address_table(connect, fresh)
     assert management.call("EXPLAIN", address=address)["taps"] == [tap]
     connect().receiver(address), connect().receiver("taps/must")

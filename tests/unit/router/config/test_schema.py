@@ -314,7 +314,7 @@ def test_columns_of_core_types_are_counted():
         "router.config.autoLink": 16,
         "router.config.exchange": 12,
         "router.config.binding": 7,
-        "router.config.tap": 14,
+        "router.config.tap": 16,
         "router.link": 29,
         "router.address": 21,
         "connection": 25,
