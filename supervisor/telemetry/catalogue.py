@@ -157,8 +157,9 @@ TAPS: Final = (
     _counter("sluice_tap_missed_total", "Messages of which no consumer has taken a copy: `returned` (released or "
              "modified), `without_consumer`, `beyond_bounds` (too many copies were not settled), `too_long`, `stalled` "
              "(copies of other messages waited too long for it).", "tap", "reason"),
-    _counter("sluice_tap_address_missed_total", "Messages of which no consumer has taken a copy, by the address that they "
-             "were sent to: the first 64 addresses of each tap with any; the rest is in `other`.", "tap", "address"),
+    _counter("sluice_tap_address_missed_total", "Messages of which no consumer has taken a copy, by the address that "
+             "they were sent to: the first 64 addresses of each tap with any; the rest is in `other`.",
+             "tap", "address"),
 )  # fmt: skip
 
 LISTENERS: Final = (

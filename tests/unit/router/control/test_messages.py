@@ -105,7 +105,7 @@ def test_message_types_are_those_of_protocol() -> None:
         *("log", "logged", "traced", "spans", "initiated", "linked", "unlinked", "suspended"),
         *("pairable", "unpairable", "unpaired", "routedup", "routerlink", "oversized", "forbidden"),
         *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied"),
-            *("heartbeatmissed", "copiesmissed"),
+        *("heartbeatmissed", "copiesmissed"),
     }
     assert sent(ORDERS) == {
         *("admitted", "denied", "rules", "rulesgone", "permit", "closelink", "withdrawcredit"),

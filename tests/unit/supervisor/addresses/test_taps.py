@@ -6,8 +6,10 @@ import pytest
 
 from sluice.router.addressing.settings import AddressSetting
 from sluice.router.config.entities import TapConfig
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import CopiesMissed, Event
 from sluice.supervisor.addresses.settings import Settings
-from sluice.supervisor.addresses.taps import TapRefusedError, Taps
+from sluice.supervisor.addresses.taps import MOST_MISSED_ADDRESSES, TapRefusedError, Taps
 from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 
@@ -114,3 +116,19 @@ def test_tap_without_room_for_counters_is_refused_without_effect() -> None:
     assert both.refused == [
         "Error configuring tap 't': '_local/x' cannot get copies: it is an address of one router or link"
     ]
+
+
+def test_missed_messages_have_a_bounded_number_of_counts_by_address() -> None:
+    both = TapsWithWorker()
+    both.taps.add(tap("t", "sensors/#"))
+    handlers: HandlerTable[Any] = HandlerTable(Event)
+    both.taps.messages(handlers)
+
+    def report(counts: dict[str, int]) -> None:
+        handlers.handle(None, CopiesMissed(1, counts))
+
+    report({f"sensors/{number}": 1 for number in range(MOST_MISSED_ADDRESSES)})
+    report({"sensors/0": 2, "sensors/late": 3, "": 4})
+    handlers.handle(None, CopiesMissed(99, {"sensors/0": 1}))  # of a tap that has been removed
+    by_address, elsewhere = both.taps.missed("t")
+    assert (len(by_address), by_address["sensors/0"], elsewhere) == (MOST_MISSED_ADDRESSES, 3, 7)
