@@ -145,6 +145,7 @@ class WorkerRuntime:
         self.in_process = InProcessRelay(self)
         router, accept = setup.router, self.in_process.accept
         missed = MissedCopies(self)
+        make_tap: Callable[..., Tap] = Tap
         self.table = Table(
             self.region,
             setup.worker,
@@ -153,7 +154,7 @@ class WorkerRuntime:
             self.links,
             accept,
             router.mode,
-            lambda *given: Tap(*given, missed.add),
+            lambda *given: make_tap(*given, missed.add),
         )
         self.profiles: dict[str, Profile] = {}
         self.rules = RuleStore(self)
