@@ -1,4 +1,5 @@
 """Taps: copies of the messages of some addresses for another address (docs/user/tap.md, decision 0087)."""
+from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from sluice.router.amqp.clock cimport Clock
@@ -26,11 +27,12 @@ cdef enum:
     KEY_ROOM = 1
     KEY_UNFINISHED = 2
 
-# Room of an unsettled delivery that no delivery waits for. Its `key` keeps a reference.
-cdef class CopyRoom:
-    cdef bytes source          # address that the message was sent to, as an encoded string
-    cdef uint64_t octets       # of the message
-    cdef uint64_t copies
+# Room of an unsettled delivery that no delivery waits for. Owner: the delivery, by its `key`.
+cdef struct CopyRoom:
+    PyObject* source           # address that the message was sent to, an encoded string (a reference)
+    uint64_t octets            # of the message
+    uint64_t copies
+    CopyRoom* next             # next free one
 
 # Copy of a message that still arrives, as far as its tap knows it; see arriving_copy.pxd.
 cdef class UnfinishedCopy:

@@ -3,7 +3,6 @@ from collections.abc import Callable
 from sluice.router.ring.region import Region
 from sluice.router.table.table import AddressTap
 
-class CopyRoom: ...
 class UnfinishedCopy: ...
 
 class Tap(AddressTap):

@@ -10,7 +10,6 @@ otherwise, the delivery is modified at once.
 
 Copies of messages that are routed before they are complete: arriving_copy.pyx.
 """
-cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -166,26 +165,36 @@ cdef uint8_t* compose_copy(bytes source, const Content* c, AnnotationFilter* f, 
     return start
 
 
-@cython.freelist(64)
-cdef class CopyRoom:
-    pass
+# Free rooms of this process, at most as many as its taps have had unsettled deliveries at a time.
+cdef CopyRoom* free_rooms = NULL
 
 
 cdef uint64_t room_key(bytes source, uint64_t octets, uint64_t copies) except 0:
-    cdef CopyRoom room = CopyRoom()
-    room.source = source
+    global free_rooms
+    cdef CopyRoom* room = free_rooms
+    if room is not NULL:
+        free_rooms = room.next
+    else:
+        room = <CopyRoom*>malloc(sizeof(CopyRoom))
+        if room is NULL:
+            raise MemoryError("tap")
+    Py_INCREF(source)
+    room.source = <PyObject*>source
     room.octets = octets
     room.copies = copies
-    Py_INCREF(room)
-    return <uint64_t><void*>room | KEY_ROOM
+    return <uint64_t>room | KEY_ROOM
 
 
-cdef inline CopyRoom room_of(uint64_t key):
-    return <CopyRoom><void*>(key - KEY_ROOM)
+cdef inline CopyRoom* room_of(uint64_t key) noexcept nogil:
+    return <CopyRoom*>(key - KEY_ROOM)
 
 
 cdef void drop_room(uint64_t key) noexcept:
-    Py_DECREF(room_of(key))
+    global free_rooms
+    cdef CopyRoom* room = room_of(key)
+    Py_DECREF(<object>room.source)
+    room.next = free_rooms
+    free_rooms = room
 
 
 cdef class UnfinishedCopy:
@@ -399,11 +408,14 @@ cdef class Tap(AddressTap):
         return self.copies < TAP_COPIES and max(self.octets, self.meter.held) + octets <= TAP_OCTETS
 
     cdef int free_room(self, uint64_t key, uint8_t kind) except -1:
-        cdef CopyRoom room = room_of(key)
-        drop_room(key)
+        cdef CopyRoom* room = room_of(key)
+        cdef bytes source = None
         self.octets -= room.octets
         self.copies -= room.copies
-        return 0 if kind == D_ACCEPTED or kind == D_REJECTED else self.count_missed(room.source)
+        if kind != D_ACCEPTED and kind != D_REJECTED:
+            source = <bytes>room.source
+        drop_room(key)
+        return 0 if source is None else self.count_missed(source)
 
     cdef int count_missed(self, bytes source) except -1:
         if not self.live or self.on_missed is None:

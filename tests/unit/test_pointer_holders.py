@@ -18,6 +18,8 @@ GENERATION: Final = "compared with a generation first"
 COMPARED: Final = "never followed"
 #: The pointer is a variable on the stack, used while no object can be freed.
 ONE_CALL: Final = "lives for one call"
+#: The field holds a reference, given back with the struct.
+REFERENCE: Final = "a reference of the struct"
 
 ALLOWED: Final = {
     ("pipeline/bulk_sender.pxd", "MessageRow", "messages"): PART_OF_IT,
@@ -38,6 +40,7 @@ ALLOWED: Final = {
     ("router/table/chooser.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
     ("router/ring/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
+    ("router/table/tap.pxd", "CopyRoom", "source"): REFERENCE,
     ("router/tracing/tracer.pyx", "PendingSpan", "key"): LEAVES,
 }
 
