@@ -34,7 +34,8 @@ def test_explain_shows_address_and_links(router: RouterProcess, connect: Connect
     assert lines[:2] == [f"{address} (mobile address): reachable", "  1 consumer with credit"]
     assert "Configured by pattern closest/# of address 'address/0'" in lines
     assert f"In the table: M0{address}, phase 0, closest" in lines
-    (shown,) = [line for line in lines if "the-consumer" in line]
+    finding, shown = [line for line in lines if "the-consumer" in line]
+    assert finding.startswith("  1 delivery waits for the outcome of a consumer: client 'the-consumer' (")
     assert shown.endswith(receiver.name)
     answer = json.loads(run("explain", router.port, address, "--json").out)
     (consumer,) = answer["records"][0]["consumers"]
