@@ -58,7 +58,7 @@ class _Tap:
         self.record = record
         self.counters = counters  # counter slot
         self.missed: dict[str, int] = {}  # missed messages by address, of at most MOST_MISSED_ADDRESSES
-        self.missed_elsewhere = 0  # those of further addresses
+        self.missed_elsewhere = 0  # missed messages to further addresses
 
     def op(self) -> Op:
         """Return the op that announces this tap."""

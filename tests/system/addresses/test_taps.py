@@ -329,7 +329,7 @@ def make_tap(management: Management, fresh: Fresh, prefix: str, mode: str = "cop
 def test_missed_messages_are_counted_by_address(
     router: RouterProcess, connect: Connect, fresh: Fresh, management: Management
 ) -> None:
-    """Those without a consumer of copies, those that come back, and those of a consumer that is lost."""
+    """Copies are missed without a consumer, when they come back, and when their consumer is lost."""
     prefix = fresh("counted")
     name, copies = make_tap(management, fresh, prefix)
     first, second, third = (f"{prefix}/{letter}" for letter in "abc")
